@@ -1,0 +1,40 @@
+/* spawn.h - helper programs as child processes.
+ *
+ * A child gets the standard streams and the extra descriptors that are listed, nothing else, a
+ * clean signal state, and dies with its parent's thread group (PR_SET_PDEATHSIG is the child
+ * program's own business). Helpers are found beside the running program, then in libexecdir.
+ */
+#pragma once
+
+#include "buf.h"
+#include "err.h"
+
+#include <sys/types.h>
+
+enum {
+    SPAWN_FDS_MAX = 16,
+};
+
+struct spawn {
+    const char *const *argv;  /* argv[0] is the program's absolute path */
+    const char *const *envp;  /* NULL: an environment of PATH and LC_ALL=C only */
+    int stdin_fd;             /* -1: /dev/null; borrowed */
+    int stdout_fd;            /* -1: /dev/null; borrowed */
+    int stderr_fd;            /* -1: the parent's; borrowed */
+    int extra[SPAWN_FDS_MAX]; /* become descriptors 3, 4, ... of the child; borrowed */
+    size_t extra_count;
+};
+
+/* Finds a helper ("varve-unpack"): beside the running program, else in libexecdir. `ret` gets an
+ * absolute path. ERR_NOT_FOUND says where it was looked for. */
+int spawn_find(const char *name, char ret[4096], struct err *err);
+
+/* Starts the child and returns its pid, or -errno. */
+pid_t spawn_start(const struct spawn *spawn, struct err *err);
+
+/* Waits for the child. Returns its exit status (0..255), or 128 + the signal that ended it. */
+int spawn_wait(pid_t pid, struct err *err);
+
+/* Runs a stock tool (found in PATH) to its end with its output collected: stdout in `ret_out`
+ * (may be NULL), the last line of stderr in the error. Fails unless it exits with 0. */
+int spawn_tool(const char *const *argv, struct buf *ret_out, struct err *err);

@@ -1,0 +1,25 @@
+/* snapshot.h - jobs "snapshot.create", "snapshot.push" and "snapshot.rm".
+ *
+ * snapshot.create  {"run", "id" (chosen by the API before the job is recorded, so that a repeated
+ *                  job makes the same snapshot), "name"?: "repo[:tag]", "comment"?, "labels"?: {}}
+ *   steps: check (no live process uses the run: run_procs.h, and its exec lock is free) -> sync
+ *   (syncfs of the upper) -> capture -> config and manifest -> record.
+ * snapshot.push    {"snapshot": id}
+ *   pushes every blob that the manifest names, then the manifest under its tag, then confirms each
+ *   blob; durability becomes pushed.
+ * snapshot.rm      {"snapshot": id}
+ *   removes the record, the manifest that this node pushed, and the local image.
+ *
+ * Result of create and push: the snapshot document of docs/openapi.yaml (snapshot_json()).
+ */
+#pragma once
+
+#include "catalog_snapshot.h"
+#include "engine.h"
+
+extern const struct job_kind snapshot_create_job;
+extern const struct job_kind snapshot_push_job;
+extern const struct job_kind snapshot_rm_job;
+
+/* The document for the API; caller owns it. NULL without memory. */
+json_t *snapshot_json(struct node *node, const struct catalog_snapshot *snapshot);

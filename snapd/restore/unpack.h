@@ -1,0 +1,47 @@
+/* unpack.h - from a layer blob to a directory, in a confined child (the program varve-unpack).
+ *
+ * The child gets the blob as standard input, the target directory, and the directories of the
+ * layers below as descriptors. It confines itself before it reads the first byte (own mount
+ * namespace with the target as its whole file system, no network, only the capabilities that
+ * unpacking needs), so nothing of a layer can reach the host (I6). It resolves no name through a
+ * symbolic link, whether it comes from the archive or from a lower layer.
+ *
+ *   UNPACK_LAYER  OCI whiteouts become overlayfs ones (0:0 character device; opaque attribute);
+ *                 missing parents take the attributes they have in the layers below, else 0755 0:0;
+ *                 hard links to files of lower layers become copies of them
+ *   UNPACK_PLAIN  an archive of a user: members are what they are; ".wh." names are refused
+ *
+ * Refused with a sentence that names the member: absolute and dot-dot names, hard links to nothing
+ * or to the outside, damaged or truncated data, more bytes or entries than the limits. The digest
+ * of the uncompressed stream is checked to the last byte when one is expected.
+ */
+#pragma once
+
+#include "digest.h"
+#include "err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum unpack_mode {
+    UNPACK_LAYER,
+    UNPACK_PLAIN,
+};
+
+enum {
+    UNPACK_LOWERS_MAX = 127,
+    UNPACK_ENTRIES_MAX = 20000000,
+};
+#define UNPACK_BYTES_MAX (UINT64_C(1) << 40) /* of uncompressed data */
+
+struct unpack_request {
+    int blob_fd;   /* read from its position to its end */
+    int target_fd; /* an empty directory */
+    enum unpack_mode mode;
+    const struct digest *diff_id; /* expected digest of the tar, or NULL */
+    const int *lower_fds;         /* roots of the layers below, topmost first */
+    size_t lower_count;
+};
+
+/* Returns after the child has ended. On failure the target's content is of no use. */
+int unpack_run(const struct unpack_request *request, struct err *err);

@@ -1,0 +1,37 @@
+/* run.h - runs: a root filesystem made from an image, mounted for a runtime to use.
+ *
+ *   DATA/runs/ID/upper, work    the writable layer (plain upper)
+ *   RUN/runs/ID/rootfs          the overlay mount
+ *   RUN/runs/ID/lock            flock: shared while a sandbox of `run exec` lives, exclusive
+ *                               (without waiting) for snapshot and removal
+ *
+ * Jobs: "run.create" {"id", "image", "token"?, "plain_upper": true} pulls the image when it is not
+ * here, unpacks missing layers, mounts. Repeating it with the same ID and image gives the same
+ * run. "run.rm" {"id"} refuses with ERR_CONFLICT while a process uses the run, then unmounts and
+ * removes. The API checks the request before the job is recorded, so a taken ID or a malformed
+ * reference is known at once.
+ *
+ * Result of create: the run document of docs/openapi.yaml (run_json()).
+ */
+#pragma once
+
+#include "catalog_run.h"
+#include "engine.h"
+
+extern const struct job_kind run_create_job;
+extern const struct job_kind run_rm_job;
+
+/* The document for the API: id, state, image, image_name, rootfs, lock, upper, mounted, token,
+ * created, env, cwd. Caller owns it. */
+json_t *run_json(struct node *node, const struct catalog_run *run, struct err *err);
+
+/* Takes the run's lock exclusively without waiting and checks that no process uses its mount.
+ * ERR_CONFLICT names a pid. Returns a descriptor that holds the lock until it is closed. */
+int run_lock_idle(struct node *node, const char *id, struct err *err);
+
+/* Opens DATA/runs/ID/upper. Returns a descriptor or -errno. */
+int run_open_upper(struct node *node, const char *id, struct err *err);
+
+/* After a restart: finishes removals and mounts again what is ready but not mounted (a reboot
+ * empties RUN). Failures are logged and do not stop the others (I9). */
+void run_recover(struct node *node);

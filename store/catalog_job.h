@@ -1,0 +1,84 @@
+/* catalog_job.h - jobs and their steps.
+ *
+ *   queued --> running --> done | failed | cancelled
+ *     |           |  ^
+ *     |           +--+  after a kill of the daemon: running again, attempt + 1
+ *     +--> cancelled
+ *
+ * A job's row is durable before its first effect (I2). A key joins: a second request with the same
+ * key, uid and body gets the first one's job; another body under it is ERR_CONFLICT. Keys live as
+ * long as the row.
+ */
+#pragma once
+
+#include "catalog.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum catalog_job_state {
+    CATALOG_JOB_QUEUED,
+    CATALOG_JOB_RUNNING,
+    CATALOG_JOB_DONE,
+    CATALOG_JOB_FAILED,
+    CATALOG_JOB_CANCELLED,
+};
+
+struct catalog_job {
+    char *id;
+    char *kind;   /* "image.import", ... */
+    char *object; /* what it works on ("run:ID", "image:NAME"); NULL when nothing exclusive */
+    char *key;    /* idempotency key; NULL when none */
+    int64_t uid;  /* of the peer that asked */
+    char *params; /* JSON object */
+    enum catalog_job_state state;
+    char *step; /* current or last step; NULL before the first */
+    int64_t attempt;
+    int64_t progress_done; /* in progress_unit */
+    int64_t progress_total; /* 0: not known */
+    char *progress_unit;    /* "bytes", "entries"; NULL when none */
+    char *error_code;
+    char *error_message;
+    char *error_hint;
+    char *result; /* JSON object; NULL until done */
+    int64_t created_ns;
+    int64_t started_ns;  /* 0 before */
+    int64_t finished_ns; /* 0 before */
+};
+
+struct catalog_step {
+    char *name;
+    int64_t attempt;
+    int64_t started_ns;
+    int64_t finished_ns; /* 0 while it runs or when it was interrupted */
+};
+
+const char *catalog_job_state_name(enum catalog_job_state state);
+bool catalog_job_state_is_final(enum catalog_job_state state);
+
+void catalog_job_free(struct catalog_job *job);
+
+/* Adds a queued job (uses id, kind, object, key, uid, params). With a key that is there already:
+ * same uid, kind and params give the earlier job's ID in *ret_existing (caller frees) and return
+ * 0 without adding; others are ERR_CONFLICT. *ret_existing is NULL when the job was added. */
+int catalog_job_add(struct catalog *catalog, const struct catalog_job *job, char **ret_existing,
+                    struct err *err);
+int catalog_job_get(struct catalog *catalog, const char *id, struct catalog_job *ret,
+                    struct err *err);
+/* Newest first. `unfinished` leaves out final states. */
+int catalog_job_list(struct catalog *catalog, bool unfinished, struct catalog_job **ret,
+                     size_t *ret_count, struct err *err);
+/* queued or running -> running, attempt + 1. */
+int catalog_job_start(struct catalog *catalog, const char *id, struct err *err);
+/* Notes that a step begins; the one before is finished. */
+int catalog_job_step(struct catalog *catalog, const char *id, const char *step, struct err *err);
+/* Not a transaction of weight: callers write it at most once a second. */
+int catalog_job_progress(struct catalog *catalog, const char *id, int64_t done, int64_t total,
+                         const char *unit, struct err *err);
+/* Final state. `result` is JSON for done; `failure` is the error for failed and cancelled. */
+int catalog_job_finish(struct catalog *catalog, const char *id, enum catalog_job_state state,
+                       const char *result, const struct err *failure, struct err *err);
+int catalog_job_steps(struct catalog *catalog, const char *id, struct catalog_step **ret,
+                      size_t *ret_count, struct err *err);
+void catalog_step_free(struct catalog_step *step);

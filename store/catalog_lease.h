@@ -1,0 +1,31 @@
+/* catalog_lease.h - leases, and the deletions that respect them (I5).
+ *
+ * A job leases an object before it looks whether its bytes are there, and keeps the lease until
+ * what it makes of them is recorded. Removal first makes the record go, in a transaction that
+ * queues the bytes; then catalog_deletion_next() hands out queued objects one by one.
+ *
+ *   key: "blob:sha256:..." or "layer:sha256:..." (an unpacked layer by chain ID)
+ *
+ * The deleter calls next, removes the bytes *while the transaction is open*, and calls done; a
+ * lease or a reference that came meanwhile takes the object off the queue. A crash in between
+ * repeats the removal.
+ */
+#pragma once
+
+#include "catalog.h"
+
+/* Leases an object for a job; repeating it is fine. */
+int catalog_lease_add(struct catalog *catalog, const char *job_id, const char *key,
+                      struct err *err);
+/* Ends all leases of a job. */
+int catalog_lease_drop(struct catalog *catalog, const char *job_id, struct err *err);
+
+/* Queues an object for deletion; repeating it is fine. */
+int catalog_deletion_queue(struct catalog *catalog, const char *key, struct err *err);
+
+/* Begins a transaction and returns the next queued object that is neither leased nor referenced
+ * by an image (taking those that are off the queue). *ret_key is NULL, and no transaction is
+ * open, when there is none. Else the caller removes the bytes and calls catalog_deletion_done(),
+ * or catalog_rollback() when that failed. Caller frees the key. */
+int catalog_deletion_next(struct catalog *catalog, char **ret_key, struct err *err);
+int catalog_deletion_done(struct catalog *catalog, const char *key, struct err *err);

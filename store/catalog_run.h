@@ -1,0 +1,48 @@
+/* catalog_run.h - runs.
+ *
+ *   creating --> ready --> removing --> (no row)
+ *       \___________________/
+ *
+ * creating: its directories and mount are being made by the job that is named in the row.
+ * ready:    the root filesystem is mounted, or can be mounted again from what is on disk.
+ * removing: is on its way out; only removal may touch it.
+ */
+#pragma once
+
+#include "catalog.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum catalog_run_state {
+    CATALOG_RUN_CREATING,
+    CATALOG_RUN_READY,
+    CATALOG_RUN_REMOVING,
+};
+
+struct catalog_run {
+    char *id;
+    enum catalog_run_state state;
+    char *image;        /* digest of the image it was made from */
+    char *image_name;   /* what the user said, for people */
+    char *upper;        /* kind of writable layer: "plain" */
+    int64_t token;      /* fencing token; 0 when none was given */
+    char *job_id;       /* job that made it */
+    int64_t created_ns;
+};
+
+const char *catalog_run_state_name(enum catalog_run_state state);
+
+void catalog_run_free(struct catalog_run *run);
+/* Adds a run in state creating. ERR_EXISTS when the ID is taken; ERR_NOT_FOUND when the image is
+ * not there. */
+int catalog_run_add(struct catalog *catalog, const struct catalog_run *run, struct err *err);
+int catalog_run_get(struct catalog *catalog, const char *id, struct catalog_run *ret,
+                    struct err *err);
+int catalog_run_list(struct catalog *catalog, struct catalog_run **ret, size_t *ret_count,
+                     struct err *err);
+/* Moves a run along the diagram; any other move is ERR_CONFLICT. */
+int catalog_run_set_state(struct catalog *catalog, const char *id, enum catalog_run_state state,
+                          struct err *err);
+/* Removes the row of a run in state removing or creating. */
+int catalog_run_remove(struct catalog *catalog, const char *id, struct err *err);

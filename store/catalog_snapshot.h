@@ -1,0 +1,53 @@
+/* catalog_snapshot.h - snapshots: images that this node committed, with where they came from.
+ *
+ * Durability only grows: local < pushed < verified (docs/DESIGN.md, "Words").
+ */
+#pragma once
+
+#include "catalog.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum catalog_durability {
+    CATALOG_LOCAL,
+    CATALOG_PUSHED,
+    CATALOG_VERIFIED,
+};
+
+struct catalog_snapshot {
+    char *id;
+    char *run_id;      /* source run; stays after the run is gone */
+    char *image;       /* digest of the image manifest */
+    char *repository;  /* repository in the remote, "images/NAME" */
+    char *tag;
+    char *base;        /* digest of the image it stands on */
+    char *comment;     /* NULL when none */
+    char *labels;      /* JSON object, "{}" when none */
+    char *skipped;     /* JSON array of {"path","reason"} */
+    enum catalog_durability durability;
+    char *remote;      /* URL of the remote it was pushed to; NULL before */
+    int64_t bytes_new;   /* bytes of the new layer blob */
+    int64_t bytes_total; /* bytes of all layer blobs */
+    int64_t entries;     /* entries in the new layer */
+    int64_t created_ns;
+    int64_t expires_ns; /* 0: never */
+};
+
+const char *catalog_durability_name(enum catalog_durability durability);
+/* The level with this name, or -EINVAL with err set. */
+int catalog_durability_parse(const char *name, enum catalog_durability *ret, struct err *err);
+
+void catalog_snapshot_free(struct catalog_snapshot *snapshot);
+int catalog_snapshot_add(struct catalog *catalog, const struct catalog_snapshot *snapshot,
+                         struct err *err);
+int catalog_snapshot_get(struct catalog *catalog, const char *id, struct catalog_snapshot *ret,
+                         struct err *err);
+/* Newest first. */
+int catalog_snapshot_list(struct catalog *catalog, struct catalog_snapshot **ret,
+                          size_t *ret_count, struct err *err);
+/* Raises the durability and records the remote; a lower level than the recorded one is kept. */
+int catalog_snapshot_set_durability(struct catalog *catalog, const char *id,
+                                    enum catalog_durability durability, const char *remote,
+                                    struct err *err);
+int catalog_snapshot_remove(struct catalog *catalog, const char *id, struct err *err);

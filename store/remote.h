@@ -1,0 +1,97 @@
+/* remote.h - where pushed things live, behind one interface.
+ *
+ * Implementations: remote_oci.h (an OCI layout directory, the embedded default) and registry.h (an
+ * OCI registry over HTTP). Callers move bytes between `struct blobs` and a remote through the
+ * wrappers below, which check digests and sizes on both ways (I6), so an implementation cannot
+ * forget to.
+ *
+ * `repository` is the full repository name in the remote, prefix included (remote_repository()
+ * puts the prefix in front). `reference` is a tag or "sha256:...".
+ *
+ * Threads: a remote may be used by several threads at once.
+ */
+#pragma once
+
+#include "blobs.h"
+#include "digest.h"
+#include "err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct remote;
+
+enum {
+    REMOTE_MANIFEST_MAX = 4 << 20, /* bytes; docker-registry accepts no larger ones */
+};
+
+struct remote_manifest {
+    char *bytes;
+    size_t len;
+    char *media_type;
+    struct digest digest; /* computed from the bytes, never taken from the peer */
+};
+void remote_manifest_free(struct remote_manifest *manifest);
+#define cleanup_remote_manifest cleanup_with(remote_manifest_free)
+
+/* Takes the bytes of a download; a failure ends it. */
+typedef int (*remote_sink)(void *arg, const void *bytes, size_t len, struct err *err);
+/* Told how many bytes of a transfer are done; non-zero asks for its end (ERR_CANCELLED). */
+typedef int (*remote_progress)(void *arg, uint64_t done, uint64_t total);
+
+struct remote_ops {
+    /* 1 present (size in *ret_size when known, else UINT64_MAX), 0 absent, or -errno. */
+    int (*blob_stat)(struct remote *remote, const char *repository, const struct digest *digest,
+                     uint64_t *ret_size, struct err *err);
+    /* Uploads `size` bytes from `fd` (offset 0 on; pread, the position is not used). Returns only
+     * after the remote has confirmed the digest. */
+    int (*blob_put)(struct remote *remote, const char *repository, const struct digest *digest,
+                    int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
+    /* Sends the blob's bytes to the sink, in order. */
+    int (*blob_get)(struct remote *remote, const char *repository, const struct digest *digest,
+                    remote_sink sink, void *arg, struct err *err);
+    /* ERR_NOT_FOUND when there is none. */
+    int (*manifest_get)(struct remote *remote, const char *repository, const char *reference,
+                        struct remote_manifest *ret, struct err *err);
+    /* Stores a manifest under a tag, or under its digest alone when tag is NULL. */
+    int (*manifest_put)(struct remote *remote, const char *repository, const char *tag,
+                        const char *media_type, const void *bytes, size_t len, struct err *err);
+    /* Deletes by digest, with every tag of the repository that points to it. ERR_NOT_FOUND when it
+     * is gone already; ERR_REFUSED when the remote does not allow deleting. */
+    int (*manifest_delete)(struct remote *remote, const char *repository,
+                           const struct digest *digest, struct err *err);
+    void (*close)(struct remote *remote);
+};
+
+struct remote {
+    const struct remote_ops *ops;
+    char *url;    /* as configured: "oci:/srv/varve" or "https://host/prefix"; owned */
+    char *host;   /* "" for oci:, else host[:port]; owned */
+    char *prefix; /* "" or "a/b"; owned */
+};
+
+void remote_close(struct remote *remote); /* NULL is fine */
+
+/* "<prefix>/<name>" or "<name>"; caller frees. NULL without memory. */
+char *remote_repository(const struct remote *remote, const char *name);
+/* The reference that any command on any node with this remote accepts: "host/repo@sha256:..." or,
+ * for oci:, "repo@sha256:...". Caller frees. */
+char *remote_reference(const struct remote *remote, const char *repository,
+                       const struct digest *digest);
+
+/* Uploads a blob of the store unless the remote has it with the right size. */
+int remote_push_blob(struct remote *remote, const char *repository, struct blobs *blobs,
+                     const struct digest *digest, remote_progress progress, void *arg,
+                     bool *ret_uploaded, struct err *err);
+/* Downloads a blob into the store unless it is there; digest and size (UINT64_MAX: any) checked
+ * before it gets its name. */
+int remote_pull_blob(struct remote *remote, const char *repository, struct blobs *blobs,
+                     const struct digest *digest, uint64_t size, remote_progress progress,
+                     void *arg, bool *ret_downloaded, struct err *err);
+/* Fetches a manifest; when `reference` is a digest the bytes are checked against it. */
+int remote_manifest_get(struct remote *remote, const char *repository, const char *reference,
+                        struct remote_manifest *ret, struct err *err);
+int remote_manifest_put(struct remote *remote, const char *repository, const char *tag,
+                        const char *media_type, const void *bytes, size_t len, struct err *err);
+int remote_manifest_delete(struct remote *remote, const char *repository,
+                           const struct digest *digest, struct err *err);
