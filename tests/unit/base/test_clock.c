@@ -1,0 +1,67 @@
+#include "clock.h"
+
+#include <stdlib.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static int64_t fixed_wall(const struct clock *clock)
+{
+    return 1000 + clock->offset_ns;
+}
+
+static void test_a_source_can_be_replaced(void **state)
+{
+    (void)state;
+    struct clock clock = {.wall_ns = fixed_wall, .mono_ns = fixed_wall, .offset_ns = 5};
+    assert_int_equal(clock_wall_ns(&clock), 1005);
+    assert_int_equal(clock_mono_ns(&clock), 1005);
+}
+
+static void test_offset_shifts_the_wall_clock_only(void **state)
+{
+    (void)state;
+    unsetenv("VARVE_CLOCK_OFFSET");
+    struct clock plain = clock_system();
+    setenv("VARVE_CLOCK_OFFSET", "-86400", 1);
+    struct clock shifted = clock_system();
+    unsetenv("VARVE_CLOCK_OFFSET");
+    int64_t difference = clock_wall_ns(&plain) - clock_wall_ns(&shifted);
+    assert_true(difference > 86390 * CLOCK_NS_PER_S && difference <= 86400 * CLOCK_NS_PER_S);
+    assert_true(clock_mono_ns(&shifted) - clock_mono_ns(&plain) < 10 * CLOCK_NS_PER_S);
+}
+
+static void test_monotonic_never_goes_back(void **state)
+{
+    (void)state;
+    struct clock clock = clock_system();
+    int64_t before = clock_mono_ns(&clock);
+    for (int i = 0; i < 1000; i++) {
+        int64_t now = clock_mono_ns(&clock);
+        assert_true(now >= before);
+        before = now;
+    }
+}
+
+static void test_format_is_rfc3339(void **state)
+{
+    (void)state;
+    assert_string_equal(clock_format(0).s, "1970-01-01T00:00:00Z");
+    assert_string_equal(clock_format(INT64_C(1795970336) * CLOCK_NS_PER_S + 999).s,
+                        "2026-11-29T16:38:56Z");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_source_can_be_replaced),
+        cmocka_unit_test(test_offset_shifts_the_wall_clock_only),
+        cmocka_unit_test(test_monotonic_never_goes_back),
+        cmocka_unit_test(test_format_is_rfc3339),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

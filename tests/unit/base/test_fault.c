@@ -1,0 +1,83 @@
+#include "fault.h"
+
+#include "cleanup.h"
+#include "fdio.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static int point(struct err *err)
+{
+    return FAULT_POINT("test.point", err);
+}
+
+static int other(void)
+{
+    return FAULT_POINT("test.other", NULL);
+}
+
+/* Exit status of a child that runs the point 0m0.000s 0m0.000s
+0m0.000s 0m0.000s times with VARVE_FAULT set. */
+static int run(const char *spec, int times)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        setenv("VARVE_FAULT", spec, 1);
+        for (int i = 0; i < times; i++) {
+            struct err err = ERR_INIT;
+            int rc = point(&err);
+            if (rc < 0)
+                _exit(rc == -ENOSPC && err.code == ERR_NO_SPACE ? 30 + i : 99);
+        }
+        _exit(other() == 0 ? 0 : 98);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void test_unarmed_points_do_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(run("", 3), 0);
+    assert_int_equal(run("test.poin=kill", 3), 0);
+    assert_int_equal(run("test.point-other=kill", 3), 0);
+}
+
+static void test_actions(void **state)
+{
+    (void)state;
+    assert_int_equal(run("test.point=kill", 1), 128 + SIGKILL);
+    assert_int_equal(run("test.point=enospc", 1), 30);
+    assert_int_equal(run("test.point=enospc:3", 5), 32);
+    assert_int_equal(run("test.point=kill:4", 3), 0);
+}
+
+static void test_points_are_listed(void **state)
+{
+    (void)state;
+    cleanup_free char *text = NULL;
+    size_t len;
+    cleanup_file FILE *out = open_memstream(&text, &len);
+    fault_list(out);
+    fflush(out);
+    assert_non_null(strstr(text, "test.other\ntest.point\n"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unarmed_points_do_nothing),
+        cmocka_unit_test(test_actions),
+        cmocka_unit_test(test_points_are_listed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

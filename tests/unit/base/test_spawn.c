@@ -1,0 +1,108 @@
+#include "spawn.h"
+
+#include "fdio.h"
+#include "scratch.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_tool_output_is_collected(void **state)
+{
+    (void)state;
+    cleanup_buf struct buf out = BUF_INIT(1000);
+    const char *argv[] = {"echo", "a b", "c", NULL};
+    assert_int_equal(spawn_tool(argv, &out, NULL), 0);
+    assert_string_equal(buf_str(&out), "a b c\n");
+}
+
+static void test_failing_tool_gives_its_last_line(void **state)
+{
+    (void)state;
+    const char *argv[] = {"sh", "-c", "echo first >&2; echo the reason >&2; exit 3", NULL};
+    struct err err = ERR_INIT;
+    assert_true(spawn_tool(argv, NULL, &err) < 0);
+    assert_string_equal(err.text, "sh ended with status 3: the reason");
+}
+
+static void test_missing_tool_is_named(void **state)
+{
+    (void)state;
+    const char *argv[] = {"no-such-tool", NULL};
+    struct err err = ERR_INIT;
+    assert_int_equal(spawn_tool(argv, NULL, &err), -ENOENT);
+    assert_string_equal(err.text, "the program no-such-tool is not installed");
+    char path[4096];
+    assert_int_equal(spawn_find("no-such-helper", path, NULL), -ENOENT);
+}
+
+static void test_output_over_the_limit_does_not_block(void **state)
+{
+    (void)state;
+    cleanup_buf struct buf out = BUF_INIT(100);
+    const char *argv[] = {"head", "-c", "1000000", "/dev/zero", NULL};
+    struct err err = ERR_INIT;
+    assert_int_equal(spawn_tool(argv, &out, &err), -EFBIG);
+}
+
+static void test_child_has_only_what_it_was_given(void **state)
+{
+    const struct scratch *scratch = *state;
+    cleanup_fd int out = openat(scratch->fd, "out", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cleanup_fd int extra = openat(scratch->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int leaky = open("/dev/null", O_RDONLY); /* not close-on-exec, as a library may leave it */
+    const char *argv[] = {"/bin/sh", "-c", "test -d /proc/self/fd/3/ && env && cat", NULL};
+    struct spawn spawn = {.argv = argv,
+                          .stdin_fd = -1,
+                          .stdout_fd = out,
+                          .stderr_fd = -1,
+                          .extra = {extra},
+                          .extra_count = 1};
+    pid_t pid = spawn_start(&spawn, NULL);
+    assert_true(pid > 0);
+    assert_int_equal(spawn_wait(pid, NULL), 0);
+    close(leaky);
+    cleanup_buf struct buf text = BUF_INIT(10000);
+    assert_int_equal(fdio_read_file(scratch->fd, "out", &text, NULL), 0);
+    assert_non_null(strstr(buf_str(&text), "LC_ALL=C\n"));
+    assert_null(strstr(buf_str(&text), "HOME="));
+}
+
+static void test_exec_failure_is_reported_by_start(void **state)
+{
+    (void)state;
+    const char *argv[] = {"/nonexistent/program", NULL};
+    struct spawn spawn = {.argv = argv, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1};
+    struct err err = ERR_INIT;
+    assert_int_equal(spawn_start(&spawn, &err), -ENOENT);
+    assert_string_equal(err.text, "cannot start /nonexistent/program: No such file or directory");
+}
+
+static void test_signal_of_the_child_is_seen(void **state)
+{
+    (void)state;
+    const char *argv[] = {"/bin/sh", "-c", "kill -9 $$", NULL};
+    struct spawn spawn = {.argv = argv, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1};
+    assert_int_equal(spawn_wait(spawn_start(&spawn, NULL), NULL), 128 + 9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tool_output_is_collected),
+        cmocka_unit_test(test_failing_tool_gives_its_last_line),
+        cmocka_unit_test(test_missing_tool_is_named),
+        cmocka_unit_test(test_output_over_the_limit_does_not_block),
+        cmocka_unit_test_setup_teardown(test_child_has_only_what_it_was_given, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test(test_exec_failure_is_reported_by_start),
+        cmocka_unit_test(test_signal_of_the_child_is_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
