@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Each lint rule finds what it is for: a check that cannot fail is no check.
+
+Makes small trees with one fault each and expects the rule's name in the output; a tree without
+faults passes.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GOOD_HEADER = "/* good.h - a header. */\n#pragma once\n"
+
+STYLE = {
+    "file-length": {"base/a.c": "int x;\n" * 601},
+    "function-length": {"base/a.c": "int f(void)\n{\n" + "    x;\n" * 79 + "}\n"},
+    "line-length": {"base/a.c": "int x; /* " + "a" * 100 + " */\n"},
+    "white-space": {"base/a.c": "int x; \n"},
+    "open-end": {"base/a.c": "/* TODO later */\n"},
+    "banned-call": {"base/a.c": "int f(void)\n{\n    return system(0);\n}\n"},
+    "include-path": {"store/a.c": '#include "../base/good.h"\n', "base/good.h": GOOD_HEADER},
+    "include-missing": {"base/a.c": '#include "nowhere.h"\n'},
+    "folder-order": {"base/a.c": '#include "good.h"\n', "store/good.h": GOOD_HEADER},
+    "library-owner": {"snapd/a.c": "#include <sqlite3.h>\n"},
+    "header-guard": {"base/good.h": "/* good.h - a header. */\n"},
+    "header-theory": {"base/good.h": "#pragma once\n"},
+    "file-name": {"base/a.c": "int x;\n", "store/a.c": "int x;\n"},
+}
+DOCS = {
+    "does not exist": {"README.md": "see `base/none.h`\n"},
+    "is in no C file": {"README.md": "see `no_such_call()`\n"},
+    "leads nowhere": {"README.md": "see [this](docs/NONE.md)\n"},
+    "names something private": {"README.md": "see /work/x\n"},
+    "no invariant I11": {"README.md": "as (I11) says\n"},
+}
+
+
+def run(script, files):
+    with tempfile.TemporaryDirectory() as tree:
+        for path, text in files.items():
+            os.makedirs(os.path.join(tree, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(tree, path), "w", encoding="utf-8") as f:
+                f.write(text)
+        result = subprocess.run([sys.executable, os.path.join(HERE, script), tree],
+                                capture_output=True, text=True, check=False)
+        return result.returncode, result.stdout
+
+
+def main():
+    cases = [("lint_style.py", rule, files) for rule, files in STYLE.items()]
+    cases += [("lint_docs.py", text, files) for text, files in DOCS.items()]
+    cases.append(("lint_style.py", None, {"base/good.h": GOOD_HEADER, "base/a.c": "int x;\n"}))
+    cases.append(("lint_docs.py", None, {"README.md": "fine `good.h`\n"}))
+    print(f"1..{len(cases)}")
+    failed = 0
+    for number, (script, expected, files) in enumerate(cases, 1):
+        status, output = run(script, files)
+        good = status == 0 if expected is None else status == 1 and expected in output
+        failed += not good
+        print(f"{'ok' if good else 'not ok'} {number} - {script} {expected or 'clean tree'}")
+        if not good:
+            print("# " + output.replace("\n", "\n# "))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
