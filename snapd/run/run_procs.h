@@ -1,8 +1,13 @@
 /* run_procs.h - which processes use a mounted root filesystem.
  *
- * A process uses it when its root, working directory, executable, an open file or a mapping lies
- * on the mount's device, whatever its mount namespace. Merely having a copy of the mount in a
- * namespace is not use.
+ * A process uses it when the root, the working directory or an open file of one of its threads,
+ * its executable, or a mapping lies on the mount's device, whatever its mount namespace. Merely
+ * having a copy of the mount in a namespace is not use.
+ *
+ * The answer is of the moment: it says nothing about what starts a moment later, and a descriptor
+ * in flight in a socket is nobody's. The files of processes with more rights than the caller (pid
+ * 1 of some hosts) cannot be read; those count when the mount is their root. The calling process
+ * itself is not counted.
  */
 #pragma once
 
@@ -10,6 +15,7 @@
 
 #include <sys/types.h>
 
-/* The number of processes that use the filesystem mounted at `path`; the first pid in *ret_first
- * and its name in `ret_name`. 0 when nobody does. Processes that end meanwhile are not counted. */
+/* The number of processes that use the filesystem mounted at `path` (absolute, no symbolic link);
+ * the first pid in *ret_first and its name in `ret_name`. 0 when nobody does, or nothing is mounted
+ * there. Processes that end meanwhile are not counted. */
 int run_procs_find(const char *path, pid_t *ret_first, char ret_name[32], struct err *err);

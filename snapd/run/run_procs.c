@@ -1,0 +1,213 @@
+#include "run_procs.h"
+
+#include "cleanup.h"
+#include "mountinfo.h"
+
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+/* Every thread is looked at, as each can have a root, a working directory and descriptors of its
+ * own, and as the first one may be gone while others live. /proc/TID is there for every thread,
+ * although only processes are listed. Answers of the helpers: 1 uses it, 0 does not, -EACCES the
+ * kernel does not let us look. */
+
+struct filesystem {
+    unsigned dev_major;
+    unsigned dev_minor;
+};
+
+static bool is_refusal(int num)
+{
+    return num == EACCES || num == EPERM;
+}
+
+/* Only st_dev is asked for, so that a file on a dead network or FUSE filesystem blocks nobody. All
+ * other failures mean that the process, or this file of it, is gone. */
+static int lies_on(int dir_fd, const char *name, const struct filesystem *fs)
+{
+    struct statx stx;
+    if (statx(dir_fd, name, AT_STATX_DONT_SYNC, 0, &stx) < 0)
+        return is_refusal(errno) ? -EACCES : 0;
+    return stx.stx_dev_major == fs->dev_major && stx.stx_dev_minor == fs->dev_minor;
+}
+
+/* Whether any link in the directory `name` of a thread lies on the filesystem; whether there was
+ * a link at all in *ret_any. */
+static int any_lies_on(int thread_fd, const char *name, const struct filesystem *fs, bool *ret_any)
+{
+    *ret_any = false;
+    int fd = openat(thread_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return is_refusal(errno) ? -EACCES : 0;
+    cleanup_dir DIR *dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return 0;
+    }
+    int refused = 0;
+    const struct dirent *entry;
+    while ((entry = readdir(dir))) {
+        if (entry->d_name[0] == '.')
+            continue;
+        *ret_any = true;
+        int rc = lies_on(dirfd(dir), entry->d_name, fs);
+        if (rc == 1)
+            return 1;
+        if (rc < 0)
+            refused = rc;
+    }
+    return refused;
+}
+
+/* What is known of the threads of a process that were looked at already. */
+struct process {
+    pid_t pid;
+    bool memory_seen; /* threads share their memory, so one look is enough */
+};
+
+static bool shares_descriptors(pid_t a, pid_t b)
+{
+    return a != b && syscall(SYS_kcmp, a, b, KCMP_FILES, 0UL, 0UL) == 0;
+}
+
+/* Use wins over refusal, refusal over none. */
+static int stronger(int a, int b)
+{
+    if (a == 1 || b == 1)
+        return 1;
+    return a < 0 ? a : b;
+}
+
+static int memory_uses(int thread_fd, struct process *process, const struct filesystem *fs)
+{
+    if (process->memory_seen)
+        return 0;
+    int rc = lies_on(thread_fd, "exe", fs);
+    return rc == 1 ? 1
+                   : stronger(rc, any_lies_on(thread_fd, "map_files", fs, &process->memory_seen));
+}
+
+static int thread_uses(int proc_fd, struct process *process, pid_t tid, const struct filesystem *fs)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%d", tid);
+    cleanup_fd int fd = openat(proc_fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    bool any;
+    int rc = stronger(lies_on(fd, "root", fs), lies_on(fd, "cwd", fs));
+    if (rc != 1 && !shares_descriptors(process->pid, tid))
+        rc = stronger(rc, any_lies_on(fd, "fd", fs, &any));
+    return rc == 1 ? 1 : stronger(rc, memory_uses(fd, process, fs));
+}
+
+static pid_t parse_pid(const char *text)
+{
+    char *end;
+    errno = 0;
+    long pid = strtol(text, &end, 10);
+    return errno == 0 && *end == '\0' && pid > 0 && pid <= INT32_MAX ? (pid_t)pid : 0;
+}
+
+static int threads_use(int proc_fd, pid_t pid, const struct filesystem *fs)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%d/task", pid);
+    int fd = openat(proc_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return is_refusal(errno) ? -EACCES : 0;
+    cleanup_dir DIR *dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return 0;
+    }
+    struct process process = {.pid = pid};
+    int refused = 0;
+    const struct dirent *entry;
+    while ((entry = readdir(dir))) {
+        pid_t tid = parse_pid(entry->d_name);
+        int rc = tid > 0 ? thread_uses(proc_fd, &process, tid, fs) : 0;
+        if (rc == 1)
+            return 1;
+        if (rc < 0)
+            refused = rc;
+    }
+    return refused;
+}
+
+/* For processes with more rights than this one (pid 1 of some hosts): their mounts can be read by
+ * everybody, and one that lives in the filesystem has it as its root. */
+static int has_as_root(pid_t pid, const struct filesystem *fs)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%d", pid);
+    cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
+    struct mountinfo_entry entry;
+    int found = 0;
+    if (mountinfo_open(name, &info, NULL) < 0)
+        return 0;
+    while (mountinfo_next(&info, &entry, NULL) > 0)
+        if (strcmp(entry.point, "/") == 0) /* the last one is the topmost */
+            found = entry.dev_major == fs->dev_major && entry.dev_minor == fs->dev_minor;
+    return found;
+}
+
+static void read_name(int proc_fd, pid_t pid, char ret[32])
+{
+    char path[32];
+    snprintf(path, sizeof path, "%d/comm", pid);
+    cleanup_fd int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, ret, 31);
+    ret[n > 0 ? n : 0] = '\0';
+    if (n > 0 && ret[n - 1] == '\n')
+        ret[n - 1] = '\0';
+    for (char *c = ret; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    if (ret[0] == '\0')
+        snprintf(ret, 32, "?");
+}
+
+/* The filesystem that is mounted at exactly this path. 1, 0 when nothing is mounted, -errno. */
+static int mounted_at(const char *path, struct filesystem *ret, struct err *err)
+{
+    struct statx stx;
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &stx) < 0)
+        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot stat %s", path);
+    *ret = (struct filesystem){.dev_major = stx.stx_dev_major, .dev_minor = stx.stx_dev_minor};
+    return (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+int run_procs_find(const char *path, pid_t *ret_first, char ret_name[32], struct err *err)
+{
+    struct filesystem fs;
+    int rc = mounted_at(path, &fs, err);
+    if (rc <= 0)
+        return rc;
+    cleanup_dir DIR *proc = opendir("/proc");
+    if (!proc)
+        return err_errno(err, errno, "cannot list the processes");
+    int count = 0;
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(proc);
+        if (!entry)
+            return errno ? err_errno(err, errno, "cannot list the processes") : count;
+        pid_t pid = parse_pid(entry->d_name);
+        if (pid == 0 || pid == getpid())
+            continue;
+        rc = threads_use(dirfd(proc), pid, &fs);
+        if (rc < 0)
+            rc = has_as_root(pid, &fs);
+        if (rc == 0)
+            continue;
+        if (count++ == 0) {
+            *ret_first = pid;
+            read_name(dirfd(proc), pid, ret_name);
+        }
+    }
+}
