@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 FOLDERS = ("base/", "store/", "registry/", "fuse/", "gc/", "snapd/", "tools/", "tests/", "docs/")
-PRIVATE = re.compile(r"/work/|\.\./shared|/root/|\bhelper-\d|\bissue \d+\b", re.I)
+PRIVATE = re.compile(r"/work/|\.\./shared|/root/\.|\bhelper-\d|\bissue \d+\b", re.I)
 
 
 def listed(tree, *patterns):

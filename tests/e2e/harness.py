@@ -1,0 +1,348 @@
+"""What end-to-end tests share: real daemons, a real registry, scratch directories, a TAP runner.
+
+A test module defines functions named test_*, each taking a Scratch, and ends with
+harness.main(globals()). Each test has its own directory below $TMPDIR; daemons, registries and mounts that it
+made are gone afterwards, whether it passed or failed. Nothing is at a fixed path or port.
+
+Environment (set by meson): VARVE_BUILD, the build directory with the programs under test;
+VARVE_LONG=1 for long counts.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import urllib.error
+import urllib.request
+
+BUILD = os.environ.get("VARVE_BUILD", "")
+LONG = os.environ.get("VARVE_LONG") == "1"
+SUPPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")
+VARVED = os.path.join(BUILD, "snapd", "varved")
+VARVE = os.path.join(BUILD, "tools", "varve")
+
+
+class Failed(Exception):
+    """A test's finding; anything else that escapes a test is a fault of the test or harness."""
+
+
+def check(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def check_equal(have, want, text):
+    if have != want:
+        raise Failed(f"{text}: {have!r} instead of {want!r}")
+
+
+def run(args, **options):
+    """Runs a stock tool; its failure fails the test with what it said."""
+    options.setdefault("timeout", 300)
+    result = subprocess.run(args, capture_output=True, text=True, check=False, **options)
+    if result.returncode != 0:
+        raise Failed(f"{' '.join(map(str, args))} ended with {result.returncode}: "
+                     f"{result.stdout[-2000:]}{result.stderr[-2000:]}")
+    return result.stdout
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise Failed(f"{what} did not happen within {seconds} s")
+
+
+class Reply:
+    """What one call of the command line gave."""
+
+    def __init__(self, result):
+        self.status = result.returncode
+        self.out = result.stdout
+        self.err = result.stderr
+
+    def json(self):
+        try:
+            return json.loads(self.out)
+        except ValueError as error:
+            raise Failed(f"not one JSON document: {error}: {self.out[:500]}") from error
+
+
+class Node:
+    """One daemon with its data and run directory; can be killed and started again."""
+
+    def __init__(self, scratch, name, remote=None, config=None, data=None):
+        self.scratch = scratch
+        self.name = name
+        self.data = data or scratch.path(name, "data")
+        self.run_dir = scratch.path(name, "run")
+        self.socket = os.path.join(self.run_dir, "varved.sock")
+        self.log = scratch.path(f"{name}.log")
+        self.remote = remote
+        self.config = config
+        self.process = None
+        os.makedirs(scratch.path(name), exist_ok=True)
+
+    def args(self):
+        args = [VARVED, "--data", self.data, "--run-dir", self.run_dir, "--node", self.name,
+                "--allow-other-mount-namespace"]
+        if self.remote:
+            args += ["--remote", self.remote]
+        if self.config:
+            path = self.scratch.path(f"{self.name}.conf")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(self.config)
+            args += ["--config", path]
+        return args
+
+    def spawn(self, fault=None, env=None):
+        """Starts the daemon without waiting for it."""
+        environment = dict(os.environ, **(env or {}))
+        environment.pop("VARVE_FAULT", None)
+        if fault:
+            environment["VARVE_FAULT"] = fault
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.args(), stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, env=environment)
+
+    def start(self, fault=None, env=None):
+        self.spawn(fault, env)
+        wait_for(lambda: self.is_up() or self.process.poll() is not None, 60, "start of varved")
+        check(self.process.poll() is None, f"varved did not start: {self.log_text()[-2000:]}")
+        return self
+
+    def is_up(self):
+        with socket.socket(socket.AF_UNIX) as s:
+            try:
+                s.connect(self.socket)
+                return True
+            except OSError:
+                return False
+
+    def stop(self):
+        """Orderly stop; a daemon that does not end with 0 fails the test."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired as error:
+                self.kill()
+                raise Failed("varved did not stop within 60 s of SIGTERM") from error
+            check_equal(self.process.returncode, 0,
+                        f"exit status of varved ({self.log_text()[-3000:]})")
+        self.process = None
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(30)
+        self.process = None
+
+    def log_text(self):
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def call(self, *args, stdin=None, timeout=300, env=None):
+        """Runs `varve ARGS` against this daemon; never fails by itself."""
+        environment = dict(os.environ, VARVE_HOST=f"unix:{self.socket}", **(env or {}))
+        environment.pop("VARVE_FAULT", None)
+        result = subprocess.run([VARVE, *args], capture_output=True, text=True, check=False,
+                                errors="surrogateescape", timeout=timeout, env=environment,
+                                stdin=stdin or subprocess.DEVNULL)
+        return Reply(result)
+
+    def ok(self, *args, **options):
+        """Runs `varve --json ARGS`, which must succeed, and gives its document."""
+        reply = self.call("--json", *args, **options)
+        check_equal(reply.status, 0, f"status of varve {' '.join(args)} ({reply.err.strip()})")
+        return reply.json()
+
+    def exec(self, run_id, *command, options=(), **rest):
+        """Runs a command in a run, which must succeed, and gives its output."""
+        reply = self.call("run", "exec", run_id, *options, "--", *command, **rest)
+        check_equal(reply.status, 0,
+                    f"status of {' '.join(command)} in {run_id} ({reply.out}{reply.err})")
+        return reply.out
+
+    def fails(self, status, *args, says=(), **options):
+        """The command must fail with this status and one line that holds all of `says`."""
+        reply = self.call(*args, **options)
+        check_equal(reply.status, status, f"status of varve {' '.join(args)} "
+                    f"({reply.out.strip()} {reply.err.strip()})")
+        lines = [line for line in reply.err.split("\n") if line]
+        check_equal(len(lines), 1, f"lines of the error of varve {' '.join(args)} ({reply.err})")
+        for word in says:
+            check(word.lower() in lines[0].lower(), f"'{word}' is not in: {lines[0]}")
+        return lines[0]
+
+
+class Registry:
+    """Debian's docker-registry on a free port, with its own storage."""
+
+    def __init__(self, scratch, name="registry"):
+        self.scratch = scratch
+        self.storage = scratch.path(name)
+        self.log = scratch.path(f"{name}.log")
+        self.process = None
+        self.port = None
+
+    def start(self):
+        for _ in range(5):
+            self.port = self.port or free_port()
+            if self.try_start():
+                return self
+            self.port = None
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            raise Failed(f"docker-registry did not start: {f.read()[-2000:]}")
+
+    def try_start(self):
+        config = self.scratch.path(f"registry-{self.port}.yml")
+        with open(config, "w", encoding="utf-8") as f:
+            f.write("version: 0.1\nlog:\n  level: warn\nstorage:\n  filesystem:\n"
+                    f"    rootdirectory: {self.storage}\n  delete:\n    enabled: true\n"
+                    f"http:\n  addr: 127.0.0.1:{self.port}\n")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(["docker-registry", "serve", config], stdout=log,
+                                            stderr=log, stdin=subprocess.DEVNULL)
+        end = time.monotonic() + 20
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=2):
+                    return True
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.05)
+        self.stop()
+        return False
+
+    @property
+    def host(self):
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self):
+        return f"http://{self.host}/varve"
+
+    def stop(self):
+        if self.process:
+            self.process.terminate()
+            self.process.wait(20)
+        self.process = None
+
+
+class Scratch:
+    """One test's directory and everything that has to end with the test."""
+
+    def __init__(self, name):
+        self.root = tempfile.mkdtemp(prefix=f"varve-{name}-")
+        self.owned = []
+
+    def path(self, *parts):
+        return os.path.join(self.root, *parts)
+
+    def node(self, name="n1", **options):
+        node = Node(self, name, **options)
+        self.owned.append(node)
+        return node
+
+    def registry(self):
+        registry = Registry(self)
+        self.owned.append(registry)
+        return registry.start()
+
+    def tmpfs(self, name, size):
+        path = self.path(name)
+        os.makedirs(path)
+        run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path])
+        return path
+
+    def mounts(self):
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as f:
+            points = [line.split()[4] for line in f]
+        return [p for p in points if p == self.root or p.startswith(self.root + "/")]
+
+    def close(self):
+        for thing in reversed(self.owned):
+            try:
+                thing.kill() if isinstance(thing, Node) else thing.stop()
+            except (OSError, subprocess.SubprocessError) as error:
+                print(f"# cleaning up: {error}")
+        for point in reversed(self.mounts()):
+            subprocess.run(["umount", "-l", point], check=False, capture_output=True)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+_ROOTFS = []
+
+
+def rootfs_tar():
+    """A Debian root filesystem as a tar, made once per build directory."""
+    if not _ROOTFS:
+        path = os.path.join(BUILD, "debian-rootfs.tar")
+        if not os.path.exists(path):
+            run([sys.executable, os.path.join(SUPPORT, "debian_rootfs.py"), path])
+        _ROOTFS.append(path)
+    return _ROOTFS[0]
+
+
+def fault_points():
+    names = run([VARVED, "--fault-points"]).split()
+    check(names, "this build has no fault points (-Dfault_points=true)")
+    return names
+
+
+def run_one(name, function):
+    scratch = Scratch(re.sub(r"\W+", "-", name)[:30])
+    try:
+        function(scratch)
+        for thing in scratch.owned:
+            if isinstance(thing, Node):
+                check("ERROR: AddressSanitizer" not in log_of(thing) and
+                      "runtime error:" not in log_of(thing) and
+                      "LeakSanitizer" not in log_of(thing),
+                      f"sanitizer report in the log of {thing.name}: {log_of(thing)[-4000:]}")
+        return None
+    except Failed as failure:
+        return str(failure) + "".join(
+            f"\n{thing.name}: {log_of(thing)[-1500:]}" for thing in scratch.owned
+            if isinstance(thing, Node))
+    except Exception:  # pylint: disable=broad-except
+        return traceback.format_exc()
+    finally:
+        scratch.close()
+
+
+def log_of(node):
+    return node.log_text() if os.path.exists(node.log) else ""
+
+
+def main(names):
+    tests = [(n, f) for n, f in names.items() if n.startswith("test_") and callable(f)]
+    wanted = sys.argv[1:]
+    if wanted:
+        tests = [(n, f) for n, f in tests if n in wanted]
+    print(f"1..{len(tests)}", flush=True)
+    failed = 0
+    for number, (name, function) in enumerate(tests, 1):
+        start = time.monotonic()
+        failure = run_one(name, function)
+        failed += failure is not None
+        print(f"{'not ok' if failure else 'ok'} {number} - {name} "
+              f"({time.monotonic() - start:.1f} s)", flush=True)
+        if failure:
+            print("# " + failure.replace("\n", "\n# "), flush=True)
+    sys.exit(1 if failed or not tests else 0)

@@ -1,0 +1,92 @@
+"""Whether catalog and disk of a node agree, read with sqlite3 and the file system alone."""
+import hashlib
+import json
+import os
+import sqlite3
+
+from harness import check, check_equal
+
+FINAL = ("done", "failed", "cancelled")
+
+
+def rows(node, query):
+    database = sqlite3.connect(f"file:{node.data}/catalog.db?mode=ro", uri=True, timeout=30)
+    try:
+        return database.execute(query).fetchall()
+    finally:
+        database.close()
+
+
+def blobs_on_disk(layout):
+    found = {}
+    for name in os.listdir(f"{layout}/blobs/sha256"):
+        with open(f"{layout}/blobs/sha256/{name}", "rb") as f:
+            found[f"sha256:{name}"] = hashlib.sha256(f.read()).hexdigest()
+    return found
+
+
+def blobs_of_images(node, layout):
+    wanted = set()
+    for (digest,) in rows(node, "SELECT digest FROM images"):
+        wanted.add(digest)
+        path = f"{layout}/blobs/sha256/{digest[7:]}"
+        check(os.path.exists(path), f"the manifest {digest} of an image is gone")
+        with open(path, encoding="utf-8") as f:
+            manifest = json.load(f)
+        wanted.add(manifest["config"]["digest"])
+        wanted.update(layer["digest"] for layer in manifest["layers"])
+    return wanted
+
+
+def check_blobs(node):
+    layout = os.path.join(node.data, "layout")
+    have = blobs_on_disk(layout)
+    for digest, computed in have.items():
+        check_equal(f"sha256:{computed}", digest, "digest of a blob on disk")
+    wanted = blobs_of_images(node, layout)
+    check_equal(sorted(wanted - have.keys()), [], "blobs that images name and disk lacks")
+    check_equal(sorted(have.keys() - wanted), [], "blobs on disk that no image names")
+    check_equal(sorted(n for n in os.listdir(f"{layout}/.varve") if n.startswith(".tmp-")), [],
+                "temporary blobs")
+    with open(f"{layout}/index.json", encoding="utf-8") as f:
+        entries = json.load(f)["manifests"]
+    named = sorted((e["annotations"]["org.opencontainers.image.ref.name"], e["digest"])
+                   for e in entries if "annotations" in e)
+    check_equal(named, sorted(rows(node, "SELECT name, image FROM image_names")),
+                "names in index.json and in the catalog")
+
+
+def check_layers(node):
+    chains = {c[7:] for (c,) in rows(node, "SELECT DISTINCT chain_id FROM image_layers")}
+    have = set(os.listdir(os.path.join(node.data, "layers")))
+    check_equal(sorted(have - chains), [], "unpacked layers that no image has")
+
+
+def check_runs(node):
+    have = set(os.listdir(os.path.join(node.data, "runs")))
+    known = {i for (i,) in rows(node, "SELECT id FROM runs")}
+    check_equal(sorted(have), sorted(known), "directories of runs and their rows")
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as f:
+        points = {line.split()[4] for line in f}
+    for run_id in known:
+        check(os.path.join(node.run_dir, "runs", run_id, "rootfs") in points,
+              f"run {run_id} is not mounted")
+    below = os.path.join(node.run_dir, "runs") + "/"
+    mounted = {p[len(below):].split("/")[0] for p in points if p.startswith(below)}
+    check_equal(sorted(mounted - known), [], "mounts of runs that are not in the catalog")
+
+
+def check_agreement(node):
+    """Fails the test unless every job is final and catalog, disk and mounts say the same."""
+    unfinished = rows(node, "SELECT id, kind, state FROM jobs WHERE state NOT IN "
+                      "('done', 'failed', 'cancelled')")
+    check_equal(unfinished, [], "unfinished jobs")
+    silent = rows(node, "SELECT id, kind FROM jobs WHERE state = 'failed' AND "
+                  "(error_code IS NULL OR error_message IS NULL OR error_message = '')")
+    check_equal(silent, [], "failed jobs without a reason")
+    check_blobs(node)
+    check_layers(node)
+    check_runs(node)
+    left = os.listdir(os.path.join(node.data, "tmp"))
+    check_equal(left, [], "what is left in the directory for temporary files")
+    check_equal(rows(node, "SELECT * FROM leases"), [], "leases of ended jobs")
