@@ -10,15 +10,30 @@
  * A blob gets its name only after its bytes are complete, hashed and synced (I1); nothing is
  * taken under a digest it does not have (I6). The same directory format serves as this node's
  * store and as the `oci:DIR` remote; only the remote is shared between daemons, so only it takes
- * the lock (remote_oci.c).
+ * the lock (remote_oci.c). Stock tools ignore .varve. They also rewrite index.json in place and
+ * without the lock (skopeo) or by rename (umoci), so they may read at any time but write only
+ * while no daemon does; and `umoci gc` takes blobs whose manifest is not pushed yet.
  *
- * Threads: all calls may be made from any thread. Two writers of one blob both succeed.
+ * Temporary files: a writer holds an flock on its own until it is published or given up. A store
+ * that one daemon owns is swept whole at its start (publish_sweep() on blobs_temp_fd()); in a
+ * shared one blobs_sweep_stale() takes what is a day old and locked by nobody.
+ *
+ * Modes: blobs 0444, directories 0755, so that stock tools of other users can read a remote; the
+ * directory around a node's store is what protects it. .varve is 0700, as an flock by a stranger
+ * would stop every writer.
+ *
+ * What it does not do: it never reads a blob through just to say that it is there. A file of the
+ * right name and size counts as the blob until somebody reads it and compares (blobs_verify()).
+ *
+ * Threads: all calls may be made from any thread; the structure does not change after it was
+ * opened. Two writers of one blob both succeed.
  */
 #pragma once
 
 #include "buf.h"
 #include "digest.h"
 #include "err.h"
+#include "json_doc.h"
 #include "publish.h"
 
 #include <stdbool.h>
@@ -26,13 +41,27 @@
 
 struct blobs;
 
-/* Opens the layout at `path`, making it when the directory is missing or empty. A directory with
- * other content, or a layout version that is not known, is refused. */
+enum {
+    BLOBS_STALE_AGE_S = 24 * 3600, /* temporary files in a shared layout are swept after this */
+};
+
+/* Opens the layout at `path`, making it when the directory is missing or empty (a "lost+found"
+ * does not count). A directory with other content, or a layout version that is not known, is
+ * refused. Layouts that other tools made are fine. */
 int blobs_open(const char *path, struct blobs **ret, struct err *err);
+/* Opens somebody else's layout for reading: makes and changes nothing, and only the calls that
+ * read may be used on it. Nothing in it is trusted; no symbolic link below `path` is followed. */
+int blobs_open_reader(const char *path, struct blobs **ret, struct err *err);
 void blobs_close(struct blobs *blobs); /* NULL is fine */
-/* Descriptor of the layout's directory and of its directory for temporary files; borrowed. */
+/* The path as it was given, for messages; borrowed. */
+const char *blobs_path(const struct blobs *blobs);
+/* Descriptor of the layout's directory and of its directory for temporary files; borrowed. The
+ * second is -1 for a reader. */
 int blobs_dir_fd(const struct blobs *blobs);
 int blobs_temp_fd(const struct blobs *blobs);
+/* Removes temporary files that are older than BLOBS_STALE_AGE_S by the file system's own clock and
+ * that no living process holds locked. Others may be writing meanwhile. */
+int blobs_sweep_stale(struct blobs *blobs, struct err *err);
 
 /* Size of a blob. -ENOENT (ERR_NOT_FOUND) when it is not there. Does not read it. */
 int blobs_stat(struct blobs *blobs, const struct digest *digest, uint64_t *ret_size,
@@ -44,26 +73,33 @@ int blobs_open_blob(struct blobs *blobs, const struct digest *digest, uint64_t *
                     struct err *err);
 
 /* Reads a small blob (manifest, config) into memory, size bounded by the buffer, digest checked. */
-int blobs_read(struct blobs *blobs, const struct digest *digest, struct buf *ret,
-               struct err *err);
+int blobs_read(struct blobs *blobs, const struct digest *digest, struct buf *ret, struct err *err);
 
 /* Reads a blob through and compares its digest. */
 int blobs_verify(struct blobs *blobs, const struct digest *digest, struct err *err);
 
-/* A blob being written: begin, write any number of times, commit once; free in any state. */
+/* A blob being written: begin, write any number of times, commit once; free in any state, also
+ * one that is all zeros. */
 struct blob_writer {
-    struct blobs *blobs; /* borrowed */
+    struct blobs *blobs; /* borrowed; NULL before begin and after free */
     struct publish publish;
     struct digest_stream stream;
     uint64_t size;
-    uint64_t size_max; /* more bytes are ERR_TOO_LARGE; UINT64_MAX for no limit */
+    uint64_t size_max; /* more bytes are ERR_TOO_LARGE at once; UINT64_MAX for no limit */
 };
+
+#define BLOB_WRITER_INIT                                                                           \
+    {                                                                                              \
+        .publish = PUBLISH_INIT                                                                    \
+    }
+
 int blob_writer_begin(struct blobs *blobs, uint64_t size_max, struct blob_writer *ret,
                       struct err *err);
 int blob_writer_write(struct blob_writer *writer, const void *bytes, size_t len, struct err *err);
 /* Publishes under the digest of what was written. When `expected` is given and differs, or
  * `expected_size` (UINT64_MAX: any) differs, nothing is published and the failure is ERR_DIGEST
- * with both values. */
+ * with both values. A blob that is there with the same size stays as it is; one of another size is
+ * damaged and is replaced. Either way it is durable afterwards (I3). */
 int blob_writer_commit(struct blob_writer *writer, const struct digest *expected,
                        uint64_t expected_size, struct digest *ret, struct err *err);
 void blob_writer_free(struct blob_writer *writer);
@@ -78,15 +114,29 @@ int blobs_remove(struct blobs *blobs, const struct digest *digest, struct err *e
 
 /* One line of index.json. */
 struct blobs_ref {
-    char *name; /* org.opencontainers.image.ref.name; NULL for an image without a name */
-    char *digest;
+    char *name;   /* org.opencontainers.image.ref.name; NULL for an image without a name */
+    char *digest; /* as it stands there; other algorithms than sha256 are possible */
     char *media_type;
-    int64_t size;
+    int64_t size; /* never negative */
 };
 void blobs_ref_free(struct blobs_ref *ref);
-/* Reads index.json. Caller frees each and the array. */
+/* Reads index.json, in its order; a name may stand there twice when another tool wrote it. Caller
+ * frees each and the array. */
 int blobs_index_read(struct blobs *blobs, struct blobs_ref **ret, size_t *ret_count,
                      struct err *err);
 /* Publishes index.json with exactly these lines, sorted by name then digest. */
 int blobs_index_write(struct blobs *blobs, const struct blobs_ref *refs, size_t count,
                       struct err *err);
+
+/* The same as a document, for callers that must keep what other tools wrote into it. Loading
+ * checks what blobs_index_read() checks: "manifests" of the result is an array of objects with
+ * mediaType, digest and size of the right types, and annotations, where present, are strings.
+ * Caller owns *ret. */
+int blobs_index_load(struct blobs *blobs, json_t **ret, struct err *err);
+/* Publishes the document. One that is too large to be loaded again is ERR_TOO_LARGE. */
+int blobs_index_store(struct blobs *blobs, const json_t *index, struct err *err);
+/* The name of an entry of a loaded index; NULL without one. Borrowed. */
+const char *blobs_index_name(const json_t *entry);
+/* A new entry; `name` may be NULL. Caller owns it; NULL without memory. */
+json_t *blobs_index_entry(const char *media_type, const char *digest, int64_t size,
+                          const char *name);
