@@ -3,6 +3,15 @@
  *
  * Made by main, handed down, never global. Descriptors of directories stay open for the life of
  * the daemon. docs/FORMAT.md describes the directories.
+ *
+ * Both directories have mode 0700: layers and mounts below them hold setuid files and device
+ * nodes of images, which other users of the host must not reach. A directory that holds something
+ * else than a varve's files is refused, so that a wrong setting changes nothing of anybody.
+ *
+ * The run directory becomes a shared mount of its own and stays one after node_close(): runtimes
+ * in other mount namespaces would lose sight of later mounts otherwise.
+ *
+ * Threads: the structure does not change after node_open(), except `engine`, which main sets.
  */
 #pragma once
 
@@ -12,6 +21,9 @@
 #include "registry.h"
 #include "remote.h"
 
+#include <pthread.h>
+#include <stdbool.h>
+
 struct engine;
 
 struct node {
@@ -19,11 +31,11 @@ struct node {
     struct clock clock;
     struct catalog *catalog;
     struct blobs *blobs;
-    struct remote *remote;             /* where pushed things live */
-    struct registry_options registry;  /* for references that name another registry */
+    struct remote *remote;            /* where pushed things live */
+    struct registry_options registry; /* for references that name another registry */
     struct engine *engine;
-    const char *data_dir; /* absolute */
-    const char *run_dir;  /* absolute */
+    const char *data_dir; /* absolute, without symbolic links */
+    const char *run_dir;  /* the same */
     int data_fd;
     int layers_fd;   /* DATA/layers: unpacked layers */
     int runs_fd;     /* DATA/runs: writable layers of runs */
@@ -31,18 +43,32 @@ struct node {
     int uploads_fd;  /* DATA/uploads: bodies that clients streamed in */
     int run_fd;      /* RUN */
     int run_runs_fd; /* RUN/runs: mount points of runs */
+    /* For node.c and node_index.c alone. */
+    int data_lock;
+    int run_lock;
+    pthread_mutex_t index_lock; /* held while DATA/layout/index.json is compared and written */
 };
 
 /* Opens directories, locks, store, catalog and remote as the options say; one daemon per data and
  * per run directory (ERR_CONFLICT names the directory). Sweeps what a crash left under temporary
- * names. On failure everything is closed again. */
+ * names. On failure everything is closed again.
+ *
+ * Refuses to start in another mount namespace than that of pid 1, where nobody would see the
+ * mounts of runs. Strings are copied. A missing data or run directory is made, its parent is not.
+ */
 struct node_options {
     const char *data_dir;
     const char *run_dir;
     const char *id;     /* NULL: host name */
-    const char *remote; /* NULL: "oci:DATA/remote" */
+    const char *remote; /* "oci:DIR", "https://..." or "http://..."; NULL: "oci:DATA/remote" */
     struct registry_options registry;
     bool allow_other_mount_namespace; /* for tests: start although pid 1's is another */
 };
 int node_open(const struct node_options *options, struct node **ret, struct err *err);
-void node_close(struct node *node); /* NULL is fine */
+void node_close(struct node *node); /* NULL is fine; the engine has been stopped */
+
+/* Makes DATA/layout/index.json, by which stock tools find the images of this node, say what the
+ * catalog says: one line per name, one without a name for an image that has none. Writes only what
+ * differs. Called after each change of images or names, outside of catalog transactions. The
+ * catalog is the truth, so a failure harms nothing but those tools until the next call. */
+int node_sync_index(struct node *node, struct err *err);

@@ -1,0 +1,31 @@
+/* node_internal.h - the steps of node_open(), for node*.c and their tests only. */
+#pragma once
+
+#include "node.h"
+
+enum {
+    NODE_FORMAT = 1, /* of the data directory, in DATA/format */
+};
+
+/* A data or run directory: made with mode 0700 if it is missing, opened, its real path in *ret_path
+ * (caller frees). When it does not hold the regular file `marker`, so was never a varve's, it has
+ * to be empty but for what a first start leaves when it is killed. `what` is "data" or "run".
+ * Returns a descriptor. Changes nothing in a directory that exists. */
+int node_dir_open(const char *path, const char *what, const char *marker, const char **ret_path,
+                  struct err *err);
+/* Takes mode bits of group and others away. */
+int node_dir_protect(int dir_fd, const char *path, struct err *err);
+/* Makes or opens a sub-directory on the same mount; never follows a link. */
+int node_dir_sub(int dir_fd, const char *path, const char *name, struct err *err);
+/* Reads DATA/format, or writes it at the first start. */
+int node_dir_format(int data_fd, const char *path, struct err *err);
+
+/* Takes the exclusive lock on the file "lock" in a directory and writes the own pid into it, for
+ * people. Returns a descriptor that holds it, or ERR_CONFLICT. The lock is on the inode, so another
+ * path to the same directory is no way around it. */
+int node_lock_take(int dir_fd, const char *path, const char *what, struct err *err);
+
+/* ERR_CONFLICT when this process is in another mount namespace than pid 1. */
+int node_mount_check_namespace(struct err *err);
+/* Makes the directory a shared mount of its own, unless it is one. */
+int node_mount_share(const char *path, struct err *err);
