@@ -103,21 +103,21 @@ static int check_version(const struct blobs *blobs, struct err *err)
 }
 
 /* One name in a directory that has no oci-layout: may the layout be made around it? .varve is
- * made first, so the other parts of a layout without it are somebody else's. */
-static bool may_stand_in_new_layout(const char *name, bool begun)
+ * made first, so the other parts of a layout without it are somebody else's. Asked after the name
+ * was seen, as another daemon may be making them at this moment. */
+static bool may_stand_in_new_layout(const struct blobs *blobs, const char *name)
 {
     static const char *const parts[] = {".varve", "blobs", "index.json", "oci-layout"};
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lost+found") == 0)
         return true;
-    for (size_t i = 0; begun && i < ARRAY_SIZE(parts); i++)
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         if (strcmp(name, parts[i]) == 0)
-            return true;
+            return faccessat(blobs->dir_fd, ".varve", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
     return false;
 }
 
 static int refuse_foreign_content(const struct blobs *blobs, struct err *err)
 {
-    bool begun = faccessat(blobs->dir_fd, ".varve", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
     cleanup_fd int fd = openat(blobs->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir)
@@ -128,7 +128,7 @@ static int refuse_foreign_content(const struct blobs *blobs, struct err *err)
         const struct dirent *entry = readdir(dir);
         if (!entry)
             return errno ? err_errno(err, errno, "cannot list %s", blobs->path) : 0;
-        if (may_stand_in_new_layout(entry->d_name, begun))
+        if (may_stand_in_new_layout(blobs, entry->d_name))
             continue;
         int rc =
             err_fail(err, ERR_EXISTS, "%s is not an image layout and not empty: it holds '%.100s'",

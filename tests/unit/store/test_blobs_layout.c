@@ -262,6 +262,27 @@ static void test_many_make_it_at_once(void **state)
     assert_ok(read_and_close(scratch_path(scratch, "l"), &err), err);
 }
 
+static void test_late_maker_overwrites_nothing(void **state)
+{
+    const struct scratch *scratch = *state;
+    static const char index[] = "{\"schemaVersion\":2,\"manifests\":[]} ";
+    struct err err = ERR_INIT;
+    pid_t pid = fork();
+    if (pid == 0) {
+        setenv("VARVE_FAULT", "publish.before-rename=stop", 1); /* of its index.json */
+        _exit(open_and_close(scratch_path(scratch, "l"), NULL) == 0 ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    assert_ok(open_and_close(scratch_path(scratch, "l"), &err), err);
+    scratch_write(scratch, "l/index.json", index, (long)strlen(index));
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(store_content_is(scratch, "l/index.json", index));
+}
+
 #define with_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -279,6 +300,7 @@ int main(void)
         with_scratch(test_reader_changes_nothing),
         with_scratch(test_kill_in_the_middle_is_completed),
         with_scratch(test_many_make_it_at_once),
+        with_scratch(test_late_maker_overwrites_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
