@@ -6,7 +6,11 @@
  * forget to.
  *
  * `repository` is the full repository name in the remote, prefix included (remote_repository()
- * puts the prefix in front). `reference` is a tag or "sha256:...".
+ * puts the prefix in front). `reference` is a tag or "sha256:...". The wrappers refuse names that
+ * break the grammar before an implementation sees them, so it may put them into paths and URLs.
+ *
+ * A manifest is one of the four kinds of oci_document_load(), at most REMOTE_MANIFEST_MAX bytes,
+ * and its media type is what its bytes say. A blob has at most OCI_BLOB_BYTES_MAX bytes.
  *
  * Threads: a remote may be used by several threads at once.
  */
@@ -36,7 +40,8 @@ void remote_manifest_free(struct remote_manifest *manifest);
 
 /* Takes the bytes of a download; a failure ends it. */
 typedef int (*remote_sink)(void *arg, const void *bytes, size_t len, struct err *err);
-/* Told how many bytes of a transfer are done; non-zero asks for its end (ERR_CANCELLED). */
+/* Told how many bytes of a transfer are done; non-zero asks for its end (ERR_CANCELLED). `total` is
+ * 0 when it is not known. Callers may give NULL. */
 typedef int (*remote_progress)(void *arg, uint64_t done, uint64_t total);
 
 struct remote_ops {
@@ -60,6 +65,8 @@ struct remote_ops {
      * is gone already; ERR_REFUSED when the remote does not allow deleting. */
     int (*manifest_delete)(struct remote *remote, const char *repository,
                            const struct digest *digest, struct err *err);
+    /* Frees the implementation's parts and the structure itself, which remote_close() has freed
+     * the strings of. */
     void (*close)(struct remote *remote);
 };
 
@@ -79,18 +86,28 @@ char *remote_repository(const struct remote *remote, const char *name);
 char *remote_reference(const struct remote *remote, const char *repository,
                        const struct digest *digest);
 
-/* Uploads a blob of the store unless the remote has it with the right size. */
+/* Uploads a blob of the store unless the remote has it with the right size, and asks again
+ * afterwards. *ret_uploaded (may be NULL) says which. A local blob that turns out to be damaged is
+ * ERR_DIGEST. */
 int remote_push_blob(struct remote *remote, const char *repository, struct blobs *blobs,
                      const struct digest *digest, remote_progress progress, void *arg,
                      bool *ret_uploaded, struct err *err);
+/* Fails unless the remote shows the blob, and with this size where it tells the size:
+ * ERR_NOT_FOUND without it, ERR_DIGEST with another size. */
+int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
+                        uint64_t size, struct err *err);
 /* Downloads a blob into the store unless it is there; digest and size (UINT64_MAX: any) checked
- * before it gets its name. */
+ * before it gets its name, and more bytes than `size` end the transfer at once. *ret_downloaded
+ * may be NULL. */
 int remote_pull_blob(struct remote *remote, const char *repository, struct blobs *blobs,
                      const struct digest *digest, uint64_t size, remote_progress progress,
                      void *arg, bool *ret_downloaded, struct err *err);
 /* Fetches a manifest; when `reference` is a digest the bytes are checked against it. */
 int remote_manifest_get(struct remote *remote, const char *repository, const char *reference,
                         struct remote_manifest *ret, struct err *err);
+/* Stores a manifest, under its digest alone when `tag` is NULL, and reads it back by its digest.
+ * A media type of NULL stands for what the bytes say. ERR_REFUSED when the remote misses a blob
+ * that it names. */
 int remote_manifest_put(struct remote *remote, const char *repository, const char *tag,
                         const char *media_type, const void *bytes, size_t len, struct err *err);
 int remote_manifest_delete(struct remote *remote, const char *repository,

@@ -70,3 +70,16 @@ bool store_content_is(const struct scratch *scratch, const char *name, const cha
     return fdio_read_file(scratch->fd, name, &buf, NULL) == 0 && buf.len == strlen(text) &&
            memcmp(buf_str(&buf), text, buf.len) == 0;
 }
+
+const char *store_text(const char *fmt, ...)
+{
+    static char texts[8][512];
+    static int turn;
+    turn = (turn + 1) % 8;
+    va_list ap;
+    va_start(ap, fmt);
+    int len = vsnprintf(texts[turn], sizeof texts[turn], fmt, ap);
+    va_end(ap);
+    assert_true(len >= 0 && (size_t)len < sizeof texts[turn]);
+    return texts[turn];
+}

@@ -7,6 +7,7 @@
 
 #include "blobs.h"
 #include "scratch.h"
+#include "spawn.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,8 @@ struct digest store_digest(const char *text);
 const char *store_file(const struct digest *digest);
 /* Number of names in a directory below the scratch directory. */
 int store_count(const struct scratch *scratch, const char *name);
+/* Formats into one of eight static buffers in turn; for the arguments of tools. */
+const char *store_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Whether a file below the scratch directory has exactly this content. */
 bool store_content_is(const struct scratch *scratch, const char *name, const char *text);
 
@@ -50,6 +53,14 @@ bool store_content_is(const struct scratch *scratch, const char *name, const cha
         assert_string_equal(err_code_name((err_).code), err_code_name(code_));                     \
         assert_non_null(strstr((err_).text, part_));                                               \
         err_clear(&(err_));                                                                        \
+    } while (0)
+
+/* Runs a stock tool and expects success; its output in *out_ (struct buf, or NULL). */
+#define assert_tool(out_, ...)                                                                     \
+    do {                                                                                           \
+        struct err tool_err_ = ERR_INIT;                                                           \
+        const char *tool_argv_[] = {__VA_ARGS__, NULL};                                            \
+        assert_ok(spawn_tool(tool_argv_, out_, &tool_err_), tool_err_);                            \
     } while (0)
 
 #define with_store(test) cmocka_unit_test_setup_teardown(test, store_setup, store_teardown)

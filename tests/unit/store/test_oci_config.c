@@ -1,6 +1,7 @@
 #include "oci_image.h"
 
 #include "buf.h"
+#include "sample_image.h"
 #include "store_fixture.h"
 
 #include <stdlib.h>
@@ -244,6 +245,57 @@ static void test_append_makes_nothing_that_is_too_large(void **state)
     buf_free(&buf);
 }
 
+/* Stores the image `base` with the layer of `top` on it and names it app:2. */
+static void store_two_layers(struct store_fixture *fixture, const struct sample_image *base,
+                             const struct sample_image *top)
+{
+    struct err err = ERR_INIT;
+    cleanup_oci_manifest struct oci_manifest lower = {.media_type = NULL};
+    cleanup_oci_manifest struct oci_manifest upper = {.media_type = NULL};
+    assert_ok(oci_manifest_parse(base->bytes, base->len, NULL, &lower, &err), err);
+    assert_ok(oci_manifest_parse(top->bytes, top->len, NULL, &upper, &err), err);
+    struct oci_new_layer layer = {.digest = top->layer,
+                                  .size = (int64_t)top->layer_size,
+                                  .media_type = OCI_MEDIA_LAYER,
+                                  .diff_id = top->layer,
+                                  .created_by = "varve snapshot"};
+    cleanup_buf struct buf config = BUF_INIT(JSON_DOC_BYTES_MAX);
+    assert_ok(blobs_read(fixture->blobs, &base->config, &config, &err), err);
+    cleanup_free char *text = NULL;
+    assert_ok(oci_config_append(buf_str(&config), config.len, &layer, "note", &text, &err), err);
+    lower.config.digest = store_put(fixture->blobs, text);
+    lower.config.size = (int64_t)strlen(text);
+    struct oci_descriptor layers[2] = {lower.layers[0], upper.layers[0]};
+    cleanup_free char *manifest = NULL;
+    assert_ok(oci_manifest_new(&lower.config, layers, 2, NULL, &manifest, &err), err);
+    struct digest digest = store_put(fixture->blobs, manifest);
+    struct digest_text digest_text = digest_format(&digest);
+    char name[] = "app:2", type[] = OCI_MEDIA_MANIFEST;
+    struct blobs_ref ref = {name, digest_text.s, type, (int64_t)strlen(manifest)};
+    assert_ok(blobs_index_write(fixture->blobs, &ref, 1, &err), err);
+}
+
+static void test_stock_tools_take_an_appended_layer(void **state)
+{
+    struct store_fixture *fixture = *state;
+    const struct scratch *scratch = fixture->scratch;
+    cleanup_sample_image struct sample_image base = {.bytes = NULL};
+    cleanup_sample_image struct sample_image top = {.bytes = NULL};
+    sample_image_make(scratch, fixture->blobs, "one\n", &base);
+    sample_image_make(scratch, fixture->blobs, "two\n", &top);
+    store_two_layers(fixture, &base, &top);
+    const char *source = store_text("oci:%s/l:app:2", scratch->path);
+    cleanup_buf struct buf out = BUF_INIT(1 << 16);
+    assert_tool(&out, "skopeo", "inspect", "--format", "{{len .Layers}}", source);
+    assert_string_equal(buf_str(&out), "2\n");
+    /* The conversion compares history and layers. */
+    assert_tool(NULL, "skopeo", "copy", "-q", "--format", "v2s2", source,
+                store_text("dir:%s/docker", scratch->path));
+    assert_tool(NULL, "umoci", "unpack", "--image", store_text("%s/l:app:2", scratch->path),
+                store_text("%s/bundle", scratch->path));
+    assert_true(store_content_is(scratch, "bundle/rootfs/hello.txt", "two\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_append_counts_history_lines),
         cmocka_unit_test(test_append_refuses_a_bad_base),
         cmocka_unit_test(test_append_makes_nothing_that_is_too_large),
+        with_store(test_stock_tools_take_an_appended_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
