@@ -235,7 +235,7 @@ static int sweep_one(const struct blobs *blobs, const char *name, time_t now, st
 
 int blobs_sweep_stale(struct blobs *blobs, struct err *err)
 {
-    time_t now;
+    time_t now = 0;
     int rc = temp_clock(blobs, &now, err);
     if (rc < 0)
         return rc;

@@ -76,7 +76,7 @@ static int consider(const json_t *entry, size_t number, struct choice *choice, s
     char what[48];
     snprintf(what, sizeof what, "entry %zu of the index", number);
     struct oci_descriptor descriptor;
-    struct platform platform;
+    struct platform platform = {.os = ""};
     int rc = read_platform(entry, what, &platform, err);
     if (rc == 0)
         rc = oci_descriptor_parse(entry, what, JSON_DOC_BYTES_MAX, &descriptor, err);

@@ -214,7 +214,7 @@ static int get_by_tag(struct blobs *blobs, const char *repository, const char *t
     int rc = blobs_index_load(blobs, &index, err);
     if (rc < 0)
         return rc;
-    size_t at;
+    size_t at = 0;
     const json_t *manifests = json_object_get(index, "manifests");
     rc = find_name(manifests, name, &at, err);
     if (rc == 0)
@@ -439,7 +439,7 @@ static void remote_closep(struct remote_oci **oci)
 
 int remote_oci_open(const char *url, struct remote **ret, struct err *err)
 {
-    const char *dir;
+    const char *dir = NULL;
     int rc = directory_of(url, &dir, err);
     if (rc < 0)
         return rc;
