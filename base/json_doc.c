@@ -71,7 +71,7 @@ static int find(const json_t *object, const char *key, const char *what, bool re
 static int find_str(const json_t *object, const char *key, const char *what, bool required,
                     const char **ret, struct err *err)
 {
-    json_t *member;
+    json_t *member = NULL;
     int rc = find(object, key, what, required, JSON_STRING, &member, err);
     if (rc == 1)
         *ret = json_string_value(member);
@@ -81,7 +81,7 @@ static int find_str(const json_t *object, const char *key, const char *what, boo
 static int find_int(const json_t *object, const char *key, const char *what, bool required,
                     int64_t *ret, struct err *err)
 {
-    json_t *member;
+    json_t *member = NULL;
     int rc = find(object, key, what, required, JSON_INTEGER, &member, err);
     if (rc == 1)
         *ret = json_integer_value(member);
@@ -91,7 +91,7 @@ static int find_int(const json_t *object, const char *key, const char *what, boo
 static int find_typed(const json_t *object, const char *key, const char *what, bool required,
                       json_type type, json_t **ret, struct err *err)
 {
-    json_t *member;
+    json_t *member = NULL;
     int rc = find(object, key, what, required, type, &member, err);
     if (rc == 1)
         *ret = member;
@@ -137,7 +137,7 @@ int json_doc_opt_int(const json_t *object, const char *key, const char *what, in
 int json_doc_opt_bool(const json_t *object, const char *key, const char *what, bool *ret,
                       struct err *err)
 {
-    json_t *member;
+    json_t *member = NULL;
     int rc = find(object, key, what, false, JSON_TRUE, &member, err);
     if (rc == 1)
         *ret = json_is_true(member);
