@@ -13,9 +13,23 @@
  *
  * Exclusive objects: while a job with an object ("run:ID") is unfinished, another one for the same
  * object is ERR_CONFLICT, naming the first; equal keys join instead.
+ *
+ * IDs of what jobs make: a kind with an `id_prefix` makes an object whose ID is the job's own with
+ * another prefix ("j-0123456789ab" makes "s-0123456789ab") unless the request names one. So a
+ * repeat under the same key compares what the user sent, and a job that runs again makes the same
+ * object.
+ *
+ * A job that ended the daemon more than ENGINE_CRASHES_MAX times fails, so that it cannot keep the
+ * daemon down; the step "stopped" marks the attempts that an orderly stop ended.
+ *
+ * The final state and the end of the job's leases are one transaction. While the catalog cannot
+ * record it (a full disk) the engine tries again and the object stays taken.
+ *
+ * What it does not do: priorities, cancelling, removing old records.
  */
 #pragma once
 
+#include "catalog_job.h"
 #include "json_doc.h"
 #include "node.h"
 
@@ -28,31 +42,43 @@ struct job_kind {
     const char *name; /* "run.create" */
     /* Does the work. *ret_result (an object, may stay NULL) becomes the job's result. */
     int (*run)(struct job *job, json_t **ret_result, struct err *err);
+    /* "r": job_params() of every job holds "id", see above. NULL: params are as they were sent. */
+    const char *id_prefix;
 };
 
 enum {
     ENGINE_THREADS = 4,
     ENGINE_QUEUE_MAX = 10000, /* unfinished jobs; more are ERR_CONFLICT */
+    ENGINE_CRASHES_MAX = 20,
 };
 
-/* Starts the threads and queues what a former life left unfinished. `kinds` is borrowed. */
+/* Starts the threads and queues what a former life left unfinished, oldest first. `kinds` is
+ * borrowed. Sets node->engine. */
 int engine_start(struct node *node, const struct job_kind *const *kinds, size_t kind_count,
                  struct engine **ret, struct err *err);
-/* Interrupts, waits for the threads, frees. */
+/* Interrupts, waits for the threads, frees. Nobody may be in another call. NULL is fine. */
 void engine_stop(struct engine *engine);
 
 struct job_request {
     const char *kind;
+    const char *id;     /* of the job, from id_new("j"), when `object` was made of it; or NULL */
     const char *object; /* NULL: not exclusive */
     const char *key;    /* idempotency key or NULL */
     int64_t uid;        /* of the peer */
     const json_t *params;
+    /* Called when the request joins no earlier job, before it is recorded, inside the catalog's
+     * transaction: what the state of this node refuses at once. May be NULL. */
+    int (*check)(void *arg, struct err *err);
+    void *check_arg;
 };
 /* Records and queues a job, or joins the one with the same key. Caller frees the ID. */
 int engine_submit(struct engine *engine, const struct job_request *request, char **ret_id,
                   struct err *err);
 /* Waits until the job is in a final state, at most `seconds`. 1 final, 0 not yet, or -errno. */
 int engine_wait(struct engine *engine, const char *id, int seconds, struct err *err);
+/* Puts the newest progress of a running job, which the catalog hears of once a second, into its
+ * row. Other rows stay as they are. */
+void engine_overlay(struct engine *engine, struct catalog_job *row);
 
 /* For the functions of kinds. */
 struct node *job_node(const struct job *job);
@@ -60,6 +86,5 @@ const char *job_id(const struct job *job);
 const json_t *job_params(const struct job *job);
 /* Notes durably that a step begins. Fails with ERR_INTERRUPTED when the daemon stops. */
 int job_step(struct job *job, const char *step, struct err *err);
-/* Notes progress (written at most once a second). Same failure as job_step(). */
-int job_progress(struct job *job, uint64_t done, uint64_t total, const char *unit,
-                 struct err *err);
+/* Notes progress (written at most once a second). Fails only with ERR_INTERRUPTED. */
+int job_progress(struct job *job, uint64_t done, uint64_t total, const char *unit, struct err *err);

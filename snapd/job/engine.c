@@ -1,0 +1,354 @@
+#include "fault.h"
+#include "job.h"
+#include "log.h"
+
+#include <string.h>
+#include <time.h>
+
+struct engine {
+    struct node *node;
+    const struct job_kind *const *kinds;
+    size_t kind_count;
+    atomic_bool stopping;
+    pthread_t threads[ENGINE_THREADS];
+    size_t thread_count;
+
+    /* Held over a whole submission: who joins a job finds it in the list. Taken before the
+     * catalog's transaction and before `lock`. */
+    pthread_mutex_t submit_lock;
+
+    /* Never held over a call of the catalog. */
+    pthread_mutex_t lock;
+    pthread_cond_t queued;   /* a job is waiting, or the engine stops */
+    pthread_cond_t finished; /* a job is final, or the engine stops */
+    struct job *jobs;        /* unfinished, oldest first */
+    struct job **jobs_end;
+    size_t job_count;
+};
+
+static void unref(struct job *job)
+{
+    if (--job->refs == 0)
+        job_free(job);
+}
+
+static void append(struct engine *engine, struct job *job)
+{
+    pthread_mutex_lock(&engine->lock);
+    *engine->jobs_end = job;
+    engine->jobs_end = &job->next;
+    engine->job_count++;
+    pthread_cond_signal(&engine->queued);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Takes a job off the list and lets waiters know. */
+static void forget(struct engine *engine, struct job *job)
+{
+    pthread_mutex_lock(&engine->lock);
+    struct job **link = &engine->jobs;
+    while (*link != job)
+        link = &(*link)->next;
+    *link = job->next;
+    if (engine->jobs_end == &job->next)
+        engine->jobs_end = link;
+    engine->job_count--;
+    job->final = true;
+    pthread_cond_broadcast(&engine->finished);
+    unref(job);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Waits for a job that nobody runs. At most ENGINE_THREADS stand before it in the list. NULL when
+ * the engine stops. */
+static struct job *take(struct engine *engine)
+{
+    struct job *job = NULL;
+    pthread_mutex_lock(&engine->lock);
+    while (!atomic_load(&engine->stopping)) {
+        for (job = engine->jobs; job && job->running; job = job->next)
+            ;
+        if (job)
+            break;
+        pthread_cond_wait(&engine->queued, &engine->lock);
+    }
+    if (atomic_load(&engine->stopping))
+        job = NULL;
+    if (job)
+        job->running = true;
+    pthread_mutex_unlock(&engine->lock);
+    return job;
+}
+
+static void *worker(void *arg)
+{
+    struct engine *engine = arg;
+    for (struct job *job; (job = take(engine)) != NULL;) {
+        if (job_run(job, engine->kinds, engine->kind_count))
+            forget(engine, job);
+    }
+    return NULL;
+}
+
+static struct job *find(struct engine *engine, const char *id)
+{
+    struct job *job = engine->jobs;
+    while (job && strcmp(job->id, id) != 0)
+        job = job->next;
+    return job;
+}
+
+/* Queues what a former life left unfinished. The list comes newest first. */
+static int queue_unfinished(struct engine *engine, struct err *err)
+{
+    struct catalog_job *rows = NULL;
+    size_t count = 0;
+    int rc = catalog_job_list(engine->node->catalog, true, &rows, &count, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot read the unfinished jobs");
+    rc = 0;
+    for (size_t i = count; i-- > 0 && rc == 0;) {
+        struct job *job = job_new(engine->node, &engine->stopping, rows[i].id, rows[i].object);
+        if (job)
+            append(engine, job);
+        else
+            rc = err_fail(err, ERR_INTERNAL, "no memory for %zu unfinished jobs", count);
+    }
+    for (size_t i = 0; i < count; i++)
+        catalog_job_free(&rows[i]);
+    free(rows);
+    if (count > 0 && rc == 0) {
+        char text[32];
+        snprintf(text, sizeof text, "%zu", count);
+        log_event(LOG_INFO, "jobs-resumed", "count", text, NULL);
+    }
+    return rc;
+}
+
+static struct engine *engine_new(struct node *node, const struct job_kind *const *kinds,
+                                 size_t kind_count)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return NULL;
+    engine->node = node;
+    engine->kinds = kinds;
+    engine->kind_count = kind_count;
+    engine->jobs_end = &engine->jobs;
+    pthread_mutex_init(&engine->submit_lock, NULL);
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->queued, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine->finished, &attr);
+    pthread_condattr_destroy(&attr);
+    return engine;
+}
+
+int engine_start(struct node *node, const struct job_kind *const *kinds, size_t kind_count,
+                 struct engine **ret, struct err *err)
+{
+    struct engine *engine = engine_new(node, kinds, kind_count);
+    if (!engine)
+        return err_fail(err, ERR_INTERNAL, "no memory for the job engine");
+    node->engine = engine;
+    int rc = queue_unfinished(engine, err);
+    while (rc >= 0 && engine->thread_count < ENGINE_THREADS) {
+        rc = -pthread_create(&engine->threads[engine->thread_count], NULL, worker, engine);
+        if (rc < 0)
+            err_errno(err, rc, "cannot start a thread for jobs");
+        else
+            engine->thread_count++;
+    }
+    if (rc < 0) {
+        engine_stop(engine);
+        return rc;
+    }
+    *ret = engine;
+    return 0;
+}
+
+void engine_stop(struct engine *engine)
+{
+    if (!engine)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    atomic_store(&engine->stopping, true);
+    pthread_cond_broadcast(&engine->queued);
+    pthread_cond_broadcast(&engine->finished);
+    pthread_mutex_unlock(&engine->lock);
+    for (size_t i = 0; i < engine->thread_count; i++)
+        pthread_join(engine->threads[i], NULL);
+    for (struct job *job = engine->jobs, *next; job; job = next) {
+        next = job->next;
+        unref(job);
+    }
+    engine->node->engine = NULL;
+    pthread_cond_destroy(&engine->finished);
+    pthread_cond_destroy(&engine->queued);
+    pthread_mutex_destroy(&engine->lock);
+    pthread_mutex_destroy(&engine->submit_lock);
+    free(engine);
+}
+
+static bool kind_is_known(const struct engine *engine, const char *name)
+{
+    for (size_t i = 0; i < engine->kind_count; i++)
+        if (strcmp(engine->kinds[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
+static int check_room(struct engine *engine, struct err *err)
+{
+    pthread_mutex_lock(&engine->lock);
+    size_t count = engine->job_count;
+    pthread_mutex_unlock(&engine->lock);
+    if (count < ENGINE_QUEUE_MAX)
+        return 0;
+    int rc = err_fail(err, ERR_CONFLICT, "%zu jobs are unfinished, no more are taken", count);
+    err_hint(err, "wait until some are done");
+    return rc;
+}
+
+/* Commits the row. A commit that fails may have happened all the same: the row tells. */
+static int commit(struct engine *engine, const char *id, struct err *err)
+{
+    struct catalog *catalog = engine->node->catalog;
+    struct err failure = ERR_INIT;
+    int rc = catalog_commit(catalog, &failure);
+    if (rc >= 0)
+        return 0;
+    catalog_rollback(catalog);
+    struct catalog_job row = {0};
+    if (catalog_job_get(catalog, id, &row, NULL) < 0) {
+        if (err)
+            *err = failure;
+        return rc;
+    }
+    catalog_job_free(&row);
+    return 0;
+}
+
+/* Adds the row, or finds the job to join (*ret_existing), in one transaction. The catalog keeps
+ * two unfinished jobs from having one object. */
+static int record(struct engine *engine, const struct job_request *request,
+                  const struct catalog_job *row, char **ret_existing, struct err *err)
+{
+    struct catalog *catalog = engine->node->catalog;
+    cleanup_free char *existing = NULL;
+    int rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_job_add(catalog, row, &existing, err);
+    if (rc >= 0 && !existing) {
+        rc = check_room(engine, err);
+        if (rc >= 0 && request->check)
+            rc = request->check(request->check_arg, err);
+        if (rc >= 0)
+            rc = commit(engine, row->id, err);
+    }
+    if (rc < 0 || existing)
+        catalog_rollback(catalog);
+    if (rc < 0)
+        return rc;
+    *ret_existing = steal_ptr(existing);
+    return 0;
+}
+
+static int submit_locked(struct engine *engine, const struct job_request *request,
+                         const struct catalog_job *row, char **ret_existing, struct err *err)
+{
+    struct job *job = job_new(engine->node, &engine->stopping, row->id, row->object);
+    if (!job)
+        return err_fail(err, ERR_INTERNAL, "no memory for a job");
+    int rc = record(engine, request, row, ret_existing, err);
+    if (rc < 0 || *ret_existing) {
+        job_free(job);
+        return rc;
+    }
+    /* From here on the job exists, whatever the caller is told. */
+    rc = FAULT_POINT("job.recorded", err);
+    char uid[24];
+    snprintf(uid, sizeof uid, "%lld", (long long)row->uid);
+    log_event(LOG_INFO, "job-queued", "job", row->id, "kind", row->kind, "object", row->object,
+              "uid", uid, NULL);
+    append(engine, job);
+    return rc;
+}
+
+int engine_submit(struct engine *engine, const struct job_request *request, char **ret_id,
+                  struct err *err)
+{
+    if (!kind_is_known(engine, request->kind))
+        return err_fail(err, ERR_UNSUPPORTED, "this version of varved knows no jobs of kind '%s'",
+                        request->kind);
+    if (atomic_load(&engine->stopping))
+        return err_fail(err, ERR_CONFLICT, "the daemon is stopping and takes no more jobs");
+    struct id made;
+    int rc = request->id ? 0 : id_new("j", &made, err);
+    if (rc < 0)
+        return rc;
+    cleanup_free char *id = strdup(request->id ? request->id : made.s);
+    cleanup_free char *params = json_doc_dump(request->params);
+    if (!id || !params)
+        return err_fail(err, ERR_INTERNAL, "no memory for a job");
+    struct catalog_job row = {.id = id,
+                              .kind = (char *)request->kind,
+                              .object = (char *)request->object,
+                              .key = (char *)request->key,
+                              .uid = request->uid,
+                              .params = params};
+    cleanup_free char *existing = NULL;
+    pthread_mutex_lock(&engine->submit_lock);
+    rc = submit_locked(engine, request, &row, &existing, err);
+    pthread_mutex_unlock(&engine->submit_lock);
+    if (rc < 0)
+        return rc;
+    *ret_id = existing ? steal_ptr(existing) : steal_ptr(id);
+    return 0;
+}
+
+/* Waits on the job's own flag; the reference keeps it alive when the engine forgets it. */
+static int wait_for(struct engine *engine, struct job *job, int seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += seconds;
+    int rc = 0;
+    while (!job->final && !atomic_load(&engine->stopping) && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&engine->finished, &engine->lock, &until);
+    return job->final ? 1 : 0;
+}
+
+int engine_wait(struct engine *engine, const char *id, int seconds, struct err *err)
+{
+    pthread_mutex_lock(&engine->lock);
+    struct job *job = find(engine, id);
+    int rc = 0;
+    if (job) {
+        job->refs++;
+        rc = wait_for(engine, job, seconds);
+        unref(job);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (job)
+        return rc;
+    struct catalog_job row = {0};
+    rc = catalog_job_get(engine->node->catalog, id, &row, err);
+    if (rc < 0)
+        return rc;
+    bool final = catalog_job_state_is_final(row.state);
+    catalog_job_free(&row);
+    return final;
+}
+
+void engine_overlay(struct engine *engine, struct catalog_job *row)
+{
+    pthread_mutex_lock(&engine->lock);
+    struct job *job = find(engine, row->id);
+    if (job)
+        job_overlay(job, row);
+    pthread_mutex_unlock(&engine->lock);
+}

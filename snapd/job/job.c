@@ -1,0 +1,125 @@
+#include "job.h"
+
+#include "log.h"
+
+#include <string.h>
+
+struct job *job_new(struct node *node, const atomic_bool *stopping, const char *id,
+                    const char *object)
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    job->node = node;
+    job->stopping = stopping;
+    job->refs = 1;
+    job->id = strdup(id);
+    job->object = object ? strdup(object) : NULL;
+    pthread_mutex_init(&job->lock, NULL);
+    if (!job->id || (object && !job->object)) {
+        job_free(job);
+        return NULL;
+    }
+    return job;
+}
+
+void job_free(struct job *job)
+{
+    if (!job)
+        return;
+    json_decref(job->params);
+    pthread_mutex_destroy(&job->lock);
+    free(job->object);
+    free(job->id);
+    free(job);
+}
+
+struct node *job_node(const struct job *job)
+{
+    return job->node;
+}
+
+const char *job_id(const struct job *job)
+{
+    return job->id;
+}
+
+const json_t *job_params(const struct job *job)
+{
+    return job->params;
+}
+
+static int check_stop(struct job *job, struct err *err)
+{
+    if (!atomic_load(job->stopping))
+        return 0;
+    job->interrupted = true;
+    return err_fail(err, ERR_INTERRUPTED, "the daemon is stopping");
+}
+
+int job_step(struct job *job, const char *step, struct err *err)
+{
+    int rc = check_stop(job, err);
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&job->lock);
+    job->unit[0] = '\0';
+    job->unwritten = false;
+    pthread_mutex_unlock(&job->lock);
+    return catalog_job_step(job->node->catalog, job->id, step, err);
+}
+
+static int64_t clamp(uint64_t value)
+{
+    return value > INT64_MAX ? INT64_MAX : (int64_t)value;
+}
+
+int job_progress(struct job *job, uint64_t done, uint64_t total, const char *unit, struct err *err)
+{
+    int rc = check_stop(job, err);
+    if (rc < 0)
+        return rc;
+    int64_t now = clock_mono_ns(&job->node->clock);
+    bool write = job->written_ns == 0 || now - job->written_ns >= CLOCK_NS_PER_S;
+    pthread_mutex_lock(&job->lock);
+    job->done = clamp(done);
+    job->total = clamp(total);
+    snprintf(job->unit, sizeof job->unit, "%s", unit);
+    job->unwritten = !write;
+    pthread_mutex_unlock(&job->lock);
+    if (!write)
+        return 0;
+    /* Lost progress is no reason to fail a job; what matters has its own step. */
+    struct err failure = ERR_INIT;
+    if (catalog_job_progress(job->node->catalog, job->id, clamp(done), clamp(total), unit,
+                             &failure) < 0)
+        log_event(LOG_WARN, "job-progress-lost", "job", job->id, "error", failure.text, NULL);
+    job->written_ns = now;
+    return 0;
+}
+
+void job_overlay(struct job *job, struct catalog_job *row)
+{
+    if (row->state != CATALOG_JOB_RUNNING)
+        return;
+    pthread_mutex_lock(&job->lock);
+    if (job->started) {
+        free(row->progress_unit);
+        row->progress_unit = job->unit[0] ? strdup(job->unit) : NULL;
+        row->progress_done = job->unit[0] ? job->done : 0;
+        row->progress_total = job->unit[0] ? job->total : 0;
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+int job_add_made_id(json_t *params, const char *prefix, const char *id, struct err *err)
+{
+    if (json_object_get(params, "id"))
+        return 0;
+    const char *dash = strchr(id, '-');
+    char made[ID_LEN_MAX + 1];
+    snprintf(made, sizeof made, "%s%s", prefix, dash ? dash : id);
+    if (json_object_set_new(params, "id", json_string(made)) < 0)
+        return err_fail(err, ERR_INTERNAL, "no memory for the parameters of job %s", id);
+    return 0;
+}
