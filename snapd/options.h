@@ -1,0 +1,64 @@
+/* options.h - the daemon's settings: flags, configuration file, defaults.
+ *
+ * One table (options.c) lists every setting with its key in the file and its flag. A flag beats
+ * the file, the file beats the default. The file is INI (docs/man/varve.conf.5):
+ *
+ *   [node]    id, data, run_dir, listen, log_level
+ *   [remote]  url, ca_file, client_cert, client_key, insecure_hosts
+ *
+ * Anything unknown, a key that is given twice and a line that is too long are errors that name
+ * file and line: a setting that does not take effect must not go unnoticed. Comments begin with
+ * ';' or '#', also behind a value (" ; ...").
+ *
+ * Limits: a file of at most OPTIONS_FILE_MAX bytes, lines as long as the INI library takes (198
+ * bytes in Debian 12), which would cut longer ones silently.
+ */
+#pragma once
+
+#include "cleanup.h"
+#include "err.h"
+#include "log.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum {
+    OPTIONS_FILE_MAX = 1 << 20,
+};
+
+enum options_action {
+    OPTIONS_RUN,
+    OPTIONS_HELP,
+    OPTIONS_VERSION,
+    OPTIONS_FAULT_POINTS,
+};
+
+struct options {
+    enum options_action action;
+    char *config; /* NULL: no file */
+    char *id;     /* NULL: host name */
+    char *data_dir;
+    char *run_dir;
+    char *listen; /* path of the socket */
+    char *remote; /* NULL: the embedded one in the data directory */
+    char *ca_file;
+    char *client_cert;
+    char *client_key;
+    char *insecure_hosts;
+    char *log_level_name;
+    enum log_level log_level;
+    bool allow_other_mount_namespace;
+};
+
+void options_free(struct options *options);
+#define cleanup_options cleanup_with(options_free)
+
+/* Reads the flags. ERR_INVALID for a wrong command line. */
+int options_parse(int argc, char *const *argv, struct options *ret, struct err *err);
+
+/* Reads the configuration file, when there is one, for what no flag has set; then fills in the
+ * defaults. Changes `options` also on failure; free it in any case. */
+int options_load(struct options *options, struct err *err);
+
+/* The text of --help. */
+void options_help(FILE *out);
