@@ -365,7 +365,7 @@ void options_help(FILE *out)
     fputs("usage: varved [--config FILE] [FLAG VALUE]...\n\n"
           "The node's storage service for sandboxes. It stays in the foreground, logs to standard\n"
           "error and ends in order on SIGTERM or SIGINT.\n\n"
-          "  --config FILE         settings, see varve.conf(5); flags come before them\n",
+          "  --config FILE         settings in INI form: [node] and [remote]; flags beat them\n",
           out);
     for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
         if (!settings[i].flag)

@@ -1,7 +1,7 @@
 /* options.h - the daemon's settings: flags, configuration file, defaults.
  *
  * One table (options.c) lists every setting with its key in the file and its flag. A flag beats
- * the file, the file beats the default. The file is INI (docs/man/varve.conf.5):
+ * the file, the file beats the default. The file is INI:
  *
  *   [node]    id, data, run_dir, listen, log_level
  *   [remote]  url, ca_file, client_cert, client_key, insecure_hosts

@@ -13,9 +13,9 @@
 
 enum {
     SERVER_CONNECTIONS_MAX = 256,
-    SERVER_BODY_MAX = 1 << 20,   /* bytes of a JSON body; uploads have no limit but the disk */
+    SERVER_BODY_MAX = 1 << 20, /* bytes of a JSON body; uploads have no limit but the disk */
     SERVER_IDLE_TIMEOUT_S = 60,
-    SERVER_WAIT_MAX_S = 30,      /* of one long poll */
+    SERVER_WAIT_MAX_S = 30, /* of one long poll */
 };
 
 struct server;

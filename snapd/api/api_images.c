@@ -1,0 +1,169 @@
+#include "api_handlers.h"
+
+#include "api_uploads.h"
+#include "catalog_image.h"
+#include "import.h"
+#include "pull.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* Jobs on one image exclude each other under one spelling: "image:debian:12" for "debian:12" and
+ * "image:debian:latest" for "debian". A word that is no reference stands for itself. Caller frees;
+ * NULL without memory. */
+static char *image_object(const char *word)
+{
+    cleanup_reference struct reference reference = {0};
+    cleanup_free char *name = NULL;
+    if (reference_parse(word, &reference, NULL) >= 0)
+        name = reference.has_digest ? reference_format(&reference) : reference_name(&reference);
+    char *object;
+    return asprintf(&object, "image:%s", name ? name : word) < 0 ? NULL : object;
+}
+
+struct import_source {
+    struct node *node;
+    const char *path;
+    const char *upload;
+    struct err missing; /* set when the path cannot be imported */
+};
+
+/* Looks at the path before the catalog's transaction: a dead network file system holds up this
+ * request and no other. */
+static void look_at_path(struct import_source *source)
+{
+    if (!source->path || access(source->path, F_OK) == 0)
+        return;
+    if (errno == ENOENT || errno == ENOTDIR)
+        err_fail(&source->missing, ERR_NOT_FOUND, "there is no file or directory %s", source->path);
+    else
+        err_errno(&source->missing, errno, "cannot look at %s", source->path);
+}
+
+static int check_import(void *arg, struct err *err)
+{
+    const struct import_source *source = arg;
+    if (source->upload)
+        return api_uploads_check(source->node, source->upload, err);
+    if (source->missing.code == ERR_NONE)
+        return 0;
+    return err_fail(err, source->missing.code, "%s", source->missing.text);
+}
+
+static int check_import_members(const char *path, const char *upload, const char *name,
+                                struct err *err)
+{
+    if (!path == !upload)
+        return err_fail(err, ERR_INVALID, "the body must have either 'path' or 'upload'");
+    if (path && path[0] != '/')
+        return err_fail(err, ERR_INVALID, "'path' must be absolute, not '%.200s'", path);
+    int rc = upload ? id_check(upload, "upload ID", err) : 0;
+    if (rc < 0 || !name)
+        return rc;
+    cleanup_reference struct reference reference = {0};
+    rc = api_request_reference(name, &reference, err);
+    if (rc >= 0 && reference.has_digest)
+        rc = err_fail(err, ERR_INVALID, "the name of an image cannot hold a digest: %.300s", name);
+    return rc;
+}
+
+int api_images_import(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    static const struct api_member members[] = {{"path", API_STRING, false, PATH_MAX - 1},
+                                                {"upload", API_STRING, false, 0},
+                                                {"name", API_STRING, false, 0}};
+    cleanup_json json_t *params = NULL;
+    int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
+    if (rc < 0)
+        return rc;
+    struct import_source source = {.node = request->node,
+                                   .path = json_string_value(json_object_get(params, "path")),
+                                   .upload = json_string_value(json_object_get(params, "upload"))};
+    const char *name = json_string_value(json_object_get(params, "name"));
+    rc = check_import_members(source.path, source.upload, name, err);
+    if (rc < 0)
+        return rc;
+    look_at_path(&source);
+    cleanup_free char *object = name ? image_object(name) : NULL;
+    struct job_request job = {.kind = import_job.name,
+                              .object = object,
+                              .params = params,
+                              .check = check_import,
+                              .check_arg = &source};
+    return api_jobs_submit(request, &job, reply, err);
+}
+
+int api_images_pull(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    static const struct api_member members[] = {{"reference", API_STRING, true, 0}};
+    cleanup_json json_t *params = NULL;
+    int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
+    if (rc < 0)
+        return rc;
+    const char *word = json_string_value(json_object_get(params, "reference"));
+    cleanup_reference struct reference reference = {0};
+    rc = api_request_reference(word, &reference, err);
+    if (rc < 0)
+        return rc;
+    cleanup_free char *object = image_object(word);
+    struct job_request job = {.kind = pull_job.name, .object = object, .params = params};
+    return api_jobs_submit(request, &job, reply, err);
+}
+
+int api_images_list(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    struct catalog_image *images = NULL;
+    size_t count = 0;
+    int rc = catalog_image_list(request->node->catalog, &images, &count, err);
+    if (rc < 0)
+        return rc;
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        (void)json_array_append_new(list, image_json(&images[i]));
+        catalog_image_free(&images[i]);
+    }
+    free(images);
+    return api_reply_set(reply, 200, json_pack("{s:o}", "images", list), err);
+}
+
+int api_images_get(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    cleanup_free char *digest = NULL;
+    int rc = image_ref_local(request->node, request->arg, &digest, err);
+    if (rc < 0)
+        return rc;
+    struct catalog_image image = {0};
+    rc = catalog_image_get(request->node->catalog, digest, &image, err);
+    if (rc < 0)
+        return rc;
+    json_t *body = image_json(&image);
+    catalog_image_free(&image);
+    return api_reply_set(reply, 200, body, err);
+}
+
+struct image_word {
+    struct node *node;
+    const char *word;
+};
+
+static int check_image_is_here(void *arg, struct err *err)
+{
+    const struct image_word *image = arg;
+    cleanup_free char *digest = NULL;
+    return image_ref_local(image->node, image->word, &digest, err);
+}
+
+int api_images_remove(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    struct image_word image = {.node = request->node, .word = request->arg};
+    cleanup_json json_t *params = json_pack("{s:s}", "reference", request->arg);
+    cleanup_free char *object = image_object(request->arg);
+    if (!params || !object)
+        return err_fail(err, ERR_INTERNAL, "no memory for the request");
+    struct job_request job = {.kind = image_rm_job.name,
+                              .object = object,
+                              .params = params,
+                              .check = check_image_is_here,
+                              .check_arg = &image};
+    return api_jobs_submit(request, &job, reply, err);
+}
