@@ -1,0 +1,277 @@
+#include "layer_writer.h"
+
+#include "tar_count.h"
+#include "unpack.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <string.h>
+#include <zstd.h>
+
+enum {
+    STAGE_BYTES = 256 * 1024, /* small pieces are gathered to so much before they are hashed */
+    ZERO_BYTES = 64 * 1024,
+};
+
+struct layer_writer {
+    struct blob_writer blob;
+    struct digest_stream diff;
+    struct tar_count count;
+    ZSTD_CCtx *zstd;
+    unsigned char *out; /* owned; compressed bytes on their way to the blob */
+    size_t out_size;
+    unsigned char *stage; /* owned */
+    size_t staged;
+    struct buf header;
+    struct buf records;
+    uint64_t left; /* bytes of content that the current entry still needs */
+    unsigned pad;  /* zeros that follow it */
+    uint64_t tar_size;
+    uint64_t entries;
+    uint64_t bytes;
+};
+
+static const unsigned char zeros[ZERO_BYTES];
+
+static int check_zstd(size_t code, struct err *err)
+{
+    if (!ZSTD_isError(code))
+        return 0;
+    return err_fail(err, ERR_INTERNAL, "cannot compress the layer: %s", ZSTD_getErrorName(code));
+}
+
+static int worker_count(void)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return count < LAYER_ZSTD_WORKERS_MAX ? count : LAYER_ZSTD_WORKERS_MAX;
+}
+
+/* At least one worker always: without workers libzstd makes other bytes than with them. */
+static int set_up_zstd(ZSTD_CCtx *zstd, struct err *err)
+{
+    const struct {
+        ZSTD_cParameter parameter;
+        int value;
+    } settings[] = {
+        {ZSTD_c_compressionLevel, LAYER_ZSTD_LEVEL}, {ZSTD_c_checksumFlag, 1},
+        {ZSTD_c_nbWorkers, worker_count()},          {ZSTD_c_jobSize, LAYER_ZSTD_JOB_BYTES},
+        {ZSTD_c_overlapLog, LAYER_ZSTD_OVERLAP_LOG},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+        size_t code = ZSTD_CCtx_setParameter(zstd, settings[i].parameter, settings[i].value);
+        int rc = check_zstd(code, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int layer_writer_begin(struct blobs *blobs, struct layer_writer **ret, struct err *err)
+{
+    cleanup_layer_writer struct layer_writer *writer = calloc(1, sizeof *writer);
+    if (!writer)
+        return err_errno(err, ENOMEM, "cannot write a layer");
+    writer->blob = (struct blob_writer)BLOB_WRITER_INIT;
+    writer->header = (struct buf)BUF_INIT(2 * TAR_PAX_MAX);
+    writer->records = (struct buf)BUF_INIT(TAR_PAX_MAX);
+    tar_count_init(&writer->count);
+    writer->out_size = ZSTD_CStreamOutSize();
+    writer->out = malloc(writer->out_size);
+    writer->stage = malloc(STAGE_BYTES);
+    writer->zstd = ZSTD_createCCtx();
+    if (!writer->out || !writer->stage || !writer->zstd)
+        return err_errno(err, ENOMEM, "cannot write a layer");
+    int rc = set_up_zstd(writer->zstd, err);
+    if (rc == 0)
+        rc = digest_stream_init(&writer->diff, err);
+    if (rc == 0)
+        rc = blob_writer_begin(blobs, UINT64_MAX, &writer->blob, err);
+    if (rc < 0)
+        return rc;
+    *ret = steal_ptr(writer);
+    return 0;
+}
+
+void layer_writer_free(struct layer_writer *writer)
+{
+    if (!writer)
+        return;
+    blob_writer_free(&writer->blob);
+    digest_stream_free(&writer->diff);
+    tar_count_free(&writer->count);
+    ZSTD_freeCCtx(writer->zstd);
+    free(writer->out);
+    free(writer->stage);
+    buf_free(&writer->header);
+    buf_free(&writer->records);
+    free(writer);
+}
+
+/* Gives bytes to the compressor and what it hands back to the blob. With ZSTD_e_end it goes on
+ * until everything came out. */
+static int compress(struct layer_writer *writer, const void *bytes, size_t len,
+                    ZSTD_EndDirective mode, struct err *err)
+{
+    ZSTD_inBuffer in = {.src = bytes, .size = len};
+    for (;;) {
+        ZSTD_outBuffer out = {.dst = writer->out, .size = writer->out_size};
+        size_t left = ZSTD_compressStream2(writer->zstd, &out, &in, mode);
+        int rc = check_zstd(left, err);
+        if (rc == 0 && out.pos > 0)
+            rc = blob_writer_write(&writer->blob, writer->out, out.pos, err);
+        if (rc < 0)
+            return rc;
+        if (mode == ZSTD_e_end ? left == 0 : in.pos == in.size)
+            return 0;
+    }
+}
+
+/* Bytes of the tar, in large pieces. */
+static int sink(struct layer_writer *writer, const void *bytes, size_t len, struct err *err)
+{
+    if (len == 0)
+        return 0;
+    writer->tar_size += len;
+    if (writer->tar_size > UNPACK_BYTES_MAX)
+        return err_fail(err, ERR_TOO_LARGE, "a layer of more than %llu bytes cannot be restored",
+                        (unsigned long long)UNPACK_BYTES_MAX);
+    int rc = digest_stream_update(&writer->diff, bytes, len, err);
+    if (rc == 0)
+        rc = tar_count_feed(&writer->count, bytes, len, err);
+    return rc == 0 ? compress(writer, bytes, len, ZSTD_e_continue, err) : rc;
+}
+
+static int flush_stage(struct layer_writer *writer, struct err *err)
+{
+    size_t len = writer->staged;
+    writer->staged = 0;
+    return sink(writer, writer->stage, len, err);
+}
+
+/* Bytes of the tar, in pieces of any size. */
+static int put(struct layer_writer *writer, const void *bytes, size_t len, struct err *err)
+{
+    bool large = len > STAGE_BYTES / 2;
+    if (large || len > STAGE_BYTES - writer->staged) {
+        int rc = flush_stage(writer, err);
+        if (rc < 0)
+            return rc;
+    }
+    if (large)
+        return sink(writer, bytes, len, err);
+    memcpy(writer->stage + writer->staged, bytes, len);
+    writer->staged += len;
+    return 0;
+}
+
+static int check_complete(const struct layer_writer *writer, struct err *err)
+{
+    if (writer->left == 0)
+        return 0;
+    return err_fail(err, ERR_INTERNAL, "an entry of the layer lacks %llu bytes of content",
+                    (unsigned long long)writer->left);
+}
+
+int layer_writer_add(struct layer_writer *writer, const struct tar_entry *entry, struct err *err)
+{
+    int rc = check_complete(writer, err);
+    if (rc < 0)
+        return rc;
+    if (writer->entries == UNPACK_ENTRIES_MAX)
+        return err_fail(err, ERR_TOO_LARGE, "a layer of more than %d entries cannot be restored",
+                        UNPACK_ENTRIES_MAX);
+    writer->header.len = 0;
+    rc = tar_header_add(entry, &writer->records, &writer->header, err);
+    if (rc == 0)
+        rc = put(writer, writer->header.data, writer->header.len, err);
+    if (rc < 0)
+        return rc;
+    writer->entries++;
+    writer->left = entry->type == TAR_FILE ? entry->size : 0;
+    writer->pad = (unsigned)(-writer->left % TAR_BLOCK);
+    return 0;
+}
+
+/* Notes that content was written; the last byte is followed by the padding. */
+static int advance(struct layer_writer *writer, uint64_t len, struct err *err)
+{
+    writer->bytes += len;
+    writer->left -= len;
+    return writer->left == 0 && len > 0 ? put(writer, zeros, writer->pad, err) : 0;
+}
+
+static int check_room(const struct layer_writer *writer, uint64_t len, struct err *err)
+{
+    if (len <= writer->left)
+        return 0;
+    return err_fail(err, ERR_INTERNAL, "an entry of the layer has more content than announced");
+}
+
+int layer_writer_data(struct layer_writer *writer, const void *bytes, size_t len, struct err *err)
+{
+    int rc = check_room(writer, len, err);
+    if (rc == 0)
+        rc = put(writer, bytes, len, err);
+    return rc == 0 ? advance(writer, len, err) : rc;
+}
+
+int layer_writer_zeros(struct layer_writer *writer, uint64_t len, struct err *err)
+{
+    int rc = check_room(writer, len, err);
+    for (uint64_t left = len; left > 0 && rc == 0;) {
+        size_t n = left < ZERO_BYTES ? (size_t)left : ZERO_BYTES;
+        rc = put(writer, zeros, n, err);
+        left -= n;
+    }
+    return rc == 0 ? advance(writer, len, err) : rc;
+}
+
+/* What was walked, what was written and what an independent reader finds must be the same. */
+static int compare_counts(const struct layer_writer *writer, uint64_t entries, uint64_t bytes,
+                          struct err *err)
+{
+    int rc = tar_count_finish(&writer->count, err);
+    if (rc < 0)
+        return rc;
+    const struct {
+        const char *who;
+        uint64_t entries;
+        uint64_t bytes;
+    } others[] = {{"were written", writer->entries, writer->bytes},
+                  {"are in it", writer->count.entries, writer->count.bytes}};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        if (others[i].entries != entries || others[i].bytes != bytes)
+            return err_fail(err, ERR_DAMAGED,
+                            "the layer is not complete: %" PRIu64 " entries with %" PRIu64
+                            " bytes were read, %" PRIu64 " entries with %" PRIu64 " bytes %s",
+                            entries, bytes, others[i].entries, others[i].bytes, others[i].who);
+    return 0;
+}
+
+int layer_writer_finish(struct layer_writer *writer, uint64_t entries, uint64_t bytes,
+                        struct layer_written *ret, struct err *err)
+{
+    struct layer_written written = {0};
+    int rc = check_complete(writer, err);
+    if (rc == 0)
+        rc = put(writer, zeros, 2 * TAR_BLOCK, err);
+    if (rc == 0)
+        rc = flush_stage(writer, err);
+    if (rc == 0)
+        rc = compare_counts(writer, entries, bytes, err);
+    if (rc == 0)
+        rc = compress(writer, NULL, 0, ZSTD_e_end, err);
+    if (rc == 0)
+        rc = digest_stream_finish(&writer->diff, &written.diff_id, err);
+    if (rc < 0)
+        return rc;
+    written.size = writer->blob.size;
+    written.tar_size = writer->tar_size;
+    written.entries = writer->entries;
+    written.bytes = writer->bytes;
+    rc = blob_writer_commit(&writer->blob, NULL, UINT64_MAX, &written.digest, err);
+    if (rc == 0)
+        *ret = written;
+    return rc;
+}
