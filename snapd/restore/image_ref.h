@@ -23,8 +23,7 @@ void image_ref_free(struct image_ref *ref);
 #define cleanup_image_ref cleanup_with(image_ref_free)
 
 /* ERR_INVALID for a word that is none; never ERR_NOT_FOUND, as only the remote can know. */
-int image_ref_resolve(struct node *node, const char *text, struct image_ref *ret,
-                      struct err *err);
+int image_ref_resolve(struct node *node, const char *text, struct image_ref *ret, struct err *err);
 
 /* The word must be an image in this catalog. ERR_NOT_FOUND else. Caller frees the digest. */
 int image_ref_local(struct node *node, const char *text, char **ret_digest, struct err *err);

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "catalog_image.h"
 #include "engine.h"
 #include "image_ref.h"
 

@@ -2,9 +2,10 @@
  *
  * The child gets the blob as standard input, the target directory, and the directories of the
  * layers below as descriptors. It confines itself before it reads the first byte (own mount
- * namespace with the target as its whole file system, no network, only the capabilities that
- * unpacking needs), so nothing of a layer can reach the host (I6). It resolves no name through a
- * symbolic link, whether it comes from the archive or from a lower layer.
+ * namespace with an empty root, the target and the layers below as detached mounts, no network,
+ * only the capabilities and system calls that unpacking needs), so nothing of a layer can reach the
+ * host (I6). It resolves no name through a symbolic link, whether it comes from the archive or from
+ * a lower layer.
  *
  *   UNPACK_LAYER  OCI whiteouts become overlayfs ones (0:0 character device; opaque attribute);
  *                 missing parents take the attributes they have in the layers below, else 0755 0:0;
@@ -41,6 +42,8 @@ struct unpack_request {
     const struct digest *diff_id; /* expected digest of the tar, or NULL */
     const int *lower_fds;         /* roots of the layers below, topmost first */
     size_t lower_count;
+    uint64_t bytes_max;   /* 0: UNPACK_BYTES_MAX */
+    uint64_t entries_max; /* 0: UNPACK_ENTRIES_MAX */
 };
 
 /* Returns after the child has ended. On failure the target's content is of no use. */

@@ -1,0 +1,64 @@
+#include "unpack_path.h"
+
+#include "path_text.h"
+
+#include <string.h>
+
+static int refuse(const char *raw, const char *why, struct err *err)
+{
+    return err_fail(err, ERR_DAMAGED, "member %s of the archive is refused: %s", path_text(raw).s,
+                    why);
+}
+
+int unpack_path_normalise(const char *raw, char ret[UNPACK_PATH_MAX], struct err *err)
+{
+    if (raw[0] == '\0')
+        return err_fail(err, ERR_DAMAGED, "a member of the archive has an empty name");
+    if (raw[0] == '/')
+        return refuse(raw, "its name is absolute", err);
+    char path[UNPACK_PATH_MAX];
+    size_t used = 0;
+    size_t depth = 0;
+    for (const char *at = raw; *at != '\0';) {
+        size_t len = strcspn(at, "/");
+        const char *name = at;
+        at += len + (at[len] == '/');
+        if (len == 0 || (len == 1 && name[0] == '.'))
+            continue;
+        if (len == 2 && name[0] == '.' && name[1] == '.')
+            return refuse(raw, "its name leads out of the directory", err);
+        if (len > UNPACK_NAME_MAX)
+            return refuse(raw, "a part of its name is longer than 255 bytes", err);
+        if (used + len + 2 > sizeof path)
+            return refuse(raw, "its name is longer than 4095 bytes", err);
+        if (++depth > UNPACK_DEPTH_MAX)
+            return refuse(raw, "it lies more than 1024 directories deep", err);
+        if (used > 0)
+            path[used++] = '/';
+        memcpy(path + used, name, len);
+        used += len;
+    }
+    path[used] = '\0';
+    memcpy(ret, path, used + 1);
+    return 0;
+}
+
+const char *unpack_path_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+size_t unpack_path_parent_len(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) : 0;
+}
+
+bool unpack_path_is_within(const char *path, const char *dir)
+{
+    size_t len = strlen(dir);
+    if (len == 0)
+        return true;
+    return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
+}
