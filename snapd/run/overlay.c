@@ -173,23 +173,21 @@ int overlay_mount(const struct overlay_mount *mount, struct err *err)
     return overlay_mount_by(mount, OVERLAY_ANY, err);
 }
 
-/* The failure of a busy mount; names a mount below it, which a scan for processes would not find.
- */
-static int fail_busy(const char *target, struct err *err)
+/* Fails when something is mounted below, which no waiting and no scan for processes would find. */
+static int check_nothing_below(const char *target, struct err *err)
 {
     cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
     struct mountinfo_entry entry;
     size_t len = strlen(target);
-    int rc = mountinfo_open("self", &info, NULL);
-    while (rc >= 0 && (rc = mountinfo_next(&info, &entry, NULL)) > 0) {
+    int rc = mountinfo_open("self", &info, err);
+    while (rc >= 0 && (rc = mountinfo_next(&info, &entry, err)) > 0) {
         if (strncmp(entry.point, target, len) != 0 || entry.point[len] != '/')
             continue;
         rc = err_fail(err, ERR_CONFLICT, "cannot unmount %s: %s is mounted below it", target,
                       entry.point);
         err_hint(err, "unmount %s first", entry.point);
-        return rc;
     }
-    return err_fail(err, ERR_CONFLICT, "cannot unmount %s: it is in use", target);
+    return rc;
 }
 
 enum mounted {
@@ -227,10 +225,13 @@ int overlay_unmount(const char *target, struct err *err)
             continue; /* another one may lie below it */
         if (errno != EBUSY)
             return err_errno(err, errno, "cannot unmount %s", target);
+        int rc = check_nothing_below(target, err);
+        if (rc < 0)
+            return rc;
         busy++;
         nanosleep(&(struct timespec){.tv_nsec = BUSY_WAIT_MS * 1000000L}, NULL);
     }
-    return fail_busy(target, err);
+    return err_fail(err, ERR_CONFLICT, "cannot unmount %s: it is in use", target);
 }
 
 int overlay_is_mounted(const char *target, struct err *err)

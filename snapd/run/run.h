@@ -3,15 +3,24 @@
  *   DATA/runs/ID/upper, work    the writable layer (plain upper)
  *   RUN/runs/ID/rootfs          the overlay mount
  *   RUN/runs/ID/lock            flock: shared while a sandbox of `run exec` lives, exclusive
- *                               (without waiting) for snapshot and removal
+ *                               (without waiting) for snapshot and removal. Whoever took it checks
+ *                               that the name still means the file he locked.
  *
  * Jobs: "run.create" {"id", "image", "token"?, "plain_upper": true} pulls the image when it is not
- * here, unpacks missing layers, mounts. Repeating it with the same ID and image gives the same
- * run. "run.rm" {"id"} refuses with ERR_CONFLICT while a process uses the run, then unmounts and
- * removes. The API checks the request before the job is recorded, so a taken ID or a malformed
- * reference is known at once.
+ * here, unpacks missing layers, mounts. Repeating it with the same ID and image gives the same run,
+ * mounted again if it is not; with another image or token it is ERR_EXISTS. "run.rm" {"id"} refuses
+ * with ERR_CONFLICT while a process uses the run, then unmounts and removes. The API checks the
+ * request before the job is recorded, so a taken ID or a malformed reference is known at once.
  *
- * Result of create: the run document of docs/openapi.yaml (run_json()).
+ *   run.create: resolve -> (pull) -> row "creating" -> unpack -> directories -> mount -> row
+ * "ready" run.rm:     lock, no process -> unmount -> row "removing" -> directories -> no row
+ *
+ * The row is written before the first effect and goes after the last one (I2), so whatever a kill
+ * leaves behind has a row; each step leaves alone what is there. Unmounting comes before
+ * "removing", as it is the step that others can make fail, and a run that is "ready" stays usable.
+ * A directory in DATA/runs that the catalog does not know is never used and never removed (I4).
+ *
+ * Result of create: the run document of docs/openapi.yaml (run_json()); of rm: {"id"}.
  */
 #pragma once
 
@@ -21,17 +30,21 @@
 extern const struct job_kind run_create_job;
 extern const struct job_kind run_rm_job;
 
-/* The document for the API: id, state, image, image_name, rootfs, lock, upper, mounted, token,
- * created, env, cwd. Caller owns it. */
+/* The document for the API: id, state, image, image_name, rootfs, lock, upper, mounted, token (null
+ * when none was given), created, env, cwd ("/" when the image says nothing). Caller owns it. NULL
+ * with err set, for one when the image's config cannot be read. */
 json_t *run_json(struct node *node, const struct catalog_run *run, struct err *err);
 
 /* Takes the run's lock exclusively without waiting and checks that no process uses its mount.
- * ERR_CONFLICT names a pid. Returns a descriptor that holds the lock until it is closed. */
+ * ERR_CONFLICT names a process where one is known. Returns a descriptor that holds the lock until
+ * it is closed. */
 int run_lock_idle(struct node *node, const char *id, struct err *err);
 
 /* Opens DATA/runs/ID/upper. Returns a descriptor or -errno. */
 int run_open_upper(struct node *node, const char *id, struct err *err);
 
-/* After a restart: finishes removals and mounts again what is ready but not mounted (a reboot
- * empties RUN). Failures are logged and do not stop the others (I9). */
+/* After a restart, before requests are taken: finishes removals, undoes creations that failed, and
+ * mounts again what is ready but not mounted (a reboot empties RUN). Runs with an unfinished job
+ * are left to the job, so the engine may have been started. Failures are logged and do not stop
+ * the others (I9). */
 void run_recover(struct node *node);

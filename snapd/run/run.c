@@ -1,0 +1,84 @@
+#include "run.h"
+
+#include "catalog_event.h"
+#include "fault.h"
+#include "fdio.h"
+#include "id.h"
+#include "layers.h"
+#include "run_internal.h"
+
+#include <fcntl.h>
+
+int run_find(struct node *node, const char *id, struct catalog_run *ret, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = catalog_run_get(node->catalog, id, ret, &failure);
+    if (rc == 0)
+        return 1;
+    if (failure.code == ERR_NOT_FOUND)
+        return 0;
+    if (err)
+        *err = failure;
+    return rc;
+}
+
+int run_open_upper(struct node *node, const char *id, struct err *err)
+{
+    char name[ID_LEN_MAX + 8];
+    int rc = id_check(id, "run ID", err);
+    if (rc < 0)
+        return rc;
+    snprintf(name, sizeof name, "%s/upper", id);
+    int fd = fdio_open_beneath(node->runs_fd, name, O_RDONLY | O_DIRECTORY, 0);
+    if (fd == -ENOENT)
+        return err_fail(err, ERR_NOT_FOUND, "run %s has no writable layer in %s/runs", id,
+                        node->data_dir);
+    return fd < 0 ? err_errno(err, fd, "cannot open the writable layer of run %s", id) : fd;
+}
+
+int run_mount_again(struct node *node, const struct catalog_run *run, struct err *err)
+{
+    cleanup_run_image struct catalog_image image = {0};
+    cleanup_fd int upper = run_open_upper(node, run->id, err); /* never made anew: it has data */
+    if (upper < 0)
+        return upper;
+    int rc = catalog_image_get(node->catalog, run->image, &image, err);
+    if (rc == 0)
+        rc = layers_ensure(node, &image, err);
+    if (rc == 0)
+        rc = run_dirs_mount(node, run->id, &image, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot mount run %s", run->id) : 0;
+}
+
+static int remove_row(struct node *node, const char *id, const char *event, struct err *err)
+{
+    char object[ID_LEN_MAX + 8];
+    snprintf(object, sizeof object, "run:%s", id);
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_run_remove(node->catalog, id, err);
+    if (rc == 0 && event)
+        rc = catalog_event_add(node->catalog, event, object, NULL, err);
+    if (rc == 0)
+        rc = catalog_commit(node->catalog, err);
+    if (rc < 0)
+        catalog_rollback(node->catalog);
+    return rc;
+}
+
+int run_discard(struct node *node, const char *id, const char *event, struct err *err)
+{
+    int rc = run_dirs_unmount(node, id, err);
+    if (rc == 0)
+        rc = FAULT_POINT("run.unmounted", err);
+    if (rc == 0)
+        rc = catalog_run_set_state(node->catalog, id, CATALOG_RUN_REMOVING, err);
+    if (rc == 0)
+        rc = FAULT_POINT("run.marked-removing", err);
+    if (rc == 0)
+        rc = run_dirs_remove(node, id, err);
+    if (rc == 0)
+        rc = FAULT_POINT("run.dirs-removed", err);
+    return rc == 0 ? remove_row(node, id, event, err) : rc;
+}

@@ -1,0 +1,68 @@
+/* run_internal.h - the steps of making and removing runs, for run*.c and their tests only.
+ *
+ * Everything can be repeated: what is there already is left as it is. The catalog's row is written
+ * first and removed last, so whatever a kill leaves behind has a row that says what to do with it.
+ * Nobody else works on the same run: jobs of one run exclude each other (engine.h), and
+ * run_recover() leaves runs with an unfinished job alone.
+ */
+#pragma once
+
+#include "catalog_image.h"
+#include "catalog_run.h"
+#include "cleanup.h"
+#include "node.h"
+
+#include <stdbool.h>
+
+/* Where a run is; absolute paths. */
+struct run_paths {
+    char *dir;    /* RUN/runs/ID */
+    char *rootfs; /* its mount point */
+    char *lock;
+    char *upper; /* DATA/runs/ID/upper */
+    char *work;
+};
+int run_paths_make(const struct node *node, const char *id, struct run_paths *ret, struct err *err);
+void run_paths_free(struct run_paths *paths);
+#define cleanup_run_paths cleanup_with(run_paths_free)
+
+static inline void run_row_free(struct catalog_run *run)
+{
+    catalog_run_free(run);
+}
+#define cleanup_run_row cleanup_with(run_row_free)
+
+static inline void run_image_free(struct catalog_image *image)
+{
+    catalog_image_free(image);
+}
+#define cleanup_run_image cleanup_with(run_image_free)
+
+/* 1 and the row, 0 when there is none, or -errno. */
+int run_find(struct node *node, const char *id, struct catalog_run *ret, struct err *err);
+
+/* Fails when something of a run with this ID is there although the catalog does not know it:
+ * nothing may show it to a new run, and nothing may remove it (I4). */
+int run_dirs_check_unused(const struct node *node, const char *id, struct err *err);
+
+/* Makes DATA/runs/ID durably: an empty upper directory with the attributes of the topmost layer's
+ * root, as it shows as the root of the merged tree, and a work directory. */
+int run_dirs_make(struct node *node, const char *id, const struct catalog_image *image,
+                  struct err *err);
+/* Makes RUN/runs/ID and mounts. The layers are there. */
+int run_dirs_mount(struct node *node, const char *id, const struct catalog_image *image,
+                   struct err *err);
+int run_dirs_unmount(struct node *node, const char *id, struct err *err);
+/* Removes both directories of a run that is not mounted. */
+int run_dirs_remove(struct node *node, const char *id, struct err *err);
+
+/* Opens RUN/runs/ID/lock, making what is missing. Returns a descriptor. */
+int run_lock_open(struct node *node, const char *id, struct err *err);
+
+/* Brings the mount of a run that is ready back: layers, mount. */
+int run_mount_again(struct node *node, const struct catalog_run *run, struct err *err);
+
+/* Takes a run away whatever its state: unmounts, removes directories and row. A failure to unmount
+ * leaves everything as it was. The caller made sure that nobody uses it. `event` is recorded with
+ * the end of the row; NULL for none. */
+int run_discard(struct node *node, const char *id, const char *event, struct err *err);

@@ -1,0 +1,105 @@
+#include "run.h"
+
+#include "catalog_job.h"
+#include "id.h"
+#include "log.h"
+#include "run_internal.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+/* Runs whose jobs are unfinished are left to these jobs. The jobs are listed before the runs: a
+ * job that ends in between has brought its run's row into the state that is read then. */
+struct recovery {
+    struct node *node;
+    struct catalog_job *jobs; /* owned */
+    size_t job_count;
+    struct catalog_run *runs; /* owned */
+    size_t run_count;
+};
+
+static void recovery_free(struct recovery *recovery)
+{
+    for (size_t i = 0; i < recovery->job_count; i++)
+        catalog_job_free(&recovery->jobs[i]);
+    for (size_t i = 0; i < recovery->run_count; i++)
+        catalog_run_free(&recovery->runs[i]);
+    free(recovery->jobs);
+    free(recovery->runs);
+}
+
+static bool has_job(const struct recovery *recovery, const char *id)
+{
+    char object[ID_LEN_MAX + 8];
+    snprintf(object, sizeof object, "run:%s", id);
+    for (size_t i = 0; i < recovery->job_count; i++)
+        if (recovery->jobs[i].object && strcmp(recovery->jobs[i].object, object) == 0)
+            return true;
+    return false;
+}
+
+static int discard_idle(struct node *node, const char *id, const char *event, struct err *err)
+{
+    cleanup_fd int lock = run_lock_idle(node, id, err);
+    return lock < 0 ? lock : run_discard(node, id, event, err);
+}
+
+static void recover_one(struct node *node, const struct catalog_run *run)
+{
+    struct err failure = ERR_INIT;
+    int rc = id_check(run->id, "run ID", &failure);
+    if (rc < 0) {
+        log_event(LOG_ERROR, "run-not-recovered", "run", run->id, "error", failure.text, NULL);
+        return;
+    }
+    switch (run->state) {
+    case CATALOG_RUN_READY:
+        rc = run_mount_again(node, run, &failure);
+        break;
+    case CATALOG_RUN_REMOVING:
+        rc = discard_idle(node, run->id, "run-removed", &failure);
+        break;
+    case CATALOG_RUN_CREATING: /* its job failed and could not undo it */
+        rc = discard_idle(node, run->id, NULL, &failure);
+        break;
+    }
+    if (rc < 0)
+        log_event(LOG_WARN, "run-not-recovered", "run", run->id, "state",
+                  catalog_run_state_name(run->state), "error", failure.text, NULL);
+}
+
+/* Directories of runs that the catalog does not know may be somebody's only copy (I4). */
+static void report_unknown(struct node *node)
+{
+    cleanup_fd int fd = openat(node->runs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir)
+        return;
+    (void)steal_fd(&fd);
+    const struct dirent *entry;
+    while ((entry = readdir(dir))) {
+        cleanup_run_row struct catalog_run run = {0};
+        struct err failure = ERR_INIT;
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            run_find(node, entry->d_name, &run, &failure) == 0)
+            log_event(LOG_WARN, "run-unknown", "directory", entry->d_name, "data", node->data_dir,
+                      NULL);
+    }
+}
+
+void run_recover(struct node *node)
+{
+    cleanup_with(recovery_free) struct recovery recovery = {.node = node};
+    struct err failure = ERR_INIT;
+    int rc = catalog_job_list(node->catalog, true, &recovery.jobs, &recovery.job_count, &failure);
+    if (rc == 0)
+        rc = catalog_run_list(node->catalog, &recovery.runs, &recovery.run_count, &failure);
+    if (rc < 0) {
+        log_event(LOG_ERROR, "runs-not-recovered", "error", failure.text, NULL);
+        return;
+    }
+    for (size_t i = 0; i < recovery.run_count; i++)
+        if (!has_job(&recovery, recovery.runs[i].id))
+            recover_one(node, &recovery.runs[i]);
+    report_unknown(node);
+}
