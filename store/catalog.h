@@ -5,20 +5,30 @@
  * written only after the bytes are published (I1), so a crash leaves at most bytes nobody speaks
  * of.
  *
- * File: DATA/catalog.db, WAL, synchronous=FULL, so a committed transaction survives a power cut
- * (I3). The schema has a version and is brought up step by step; a database that a newer varve
- * wrote is refused as ERR_TOO_NEW with a sentence that names both versions. docs/FORMAT.md lists
- * the tables.
+ * File: DATA/catalog.db (mode 0600), WAL, synchronous=FULL, so a committed transaction survives a
+ * power cut (I3). The schema has a version and is brought up step by step; a database that a newer
+ * varve wrote is refused as ERR_TOO_NEW with a sentence that names both versions. Every page is
+ * read once at the start and its structure checked, so a damaged file is known before anything
+ * relies on it (a flipped bit inside a value is not found: sqlite keeps no checksums of pages).
+ * docs/FORMAT.md lists the tables.
  *
  * Threads: one connection; every call may be made from any thread. A transaction belongs to the
- * thread that began it; others wait. Calls outside a transaction are transactions of their own.
- * Keep transactions short: no file or network work inside, except unlinking what the same
- * transaction proved unreferenced (I5).
+ * thread that began it; others wait. Calls outside a transaction are transactions of their own;
+ * inside one, a call that fails leaves nothing of itself behind, and the transaction may go on
+ * (when a full disk or an I/O error ended it, every further call in it fails until its end). Keep
+ * transactions short: no file or network work inside, except unlinking what the same transaction
+ * proved unreferenced (I5).
  *
  * The families of calls stand in catalog_image.h, catalog_run.h, catalog_snapshot.h,
  * catalog_job.h, catalog_lease.h and catalog_event.h. Times are wall-clock nanoseconds. Strings
  * in records are owned by the record and freed by its *_free function, NULL where a column is
  * NULL. "get" of a missing row is ERR_NOT_FOUND with a sentence for the user.
+ *
+ * Failures that any call may return: ERR_NO_SPACE (a full disk; the catalog is as it was before
+ * the call), ERR_DAMAGED, ERR_CONFLICT (another program, such as a sqlite3 shell, keeps the
+ * database locked for seconds), ERR_DENIED, ERR_IO, ERR_TOO_LARGE.
+ *
+ * What it does not do: it never looks at files, and it removes no old rows by itself.
  */
 #pragma once
 
@@ -31,12 +41,18 @@ enum {
 
 struct catalog;
 
-/* Opens or makes DATA/catalog.db and migrates it. `path` is the file. */
+/* Opens or makes DATA/catalog.db and migrates it. `path` is the file; `clock` is borrowed. A file
+ * of another program is ERR_INVALID, a damaged one ERR_DAMAGED, one of a newer schema ERR_TOO_NEW;
+ * none of these is changed. One process at a time may have it open (the lock of the data directory
+ * sees to it). */
 int catalog_open(const char *path, const struct clock *clock, struct catalog **ret,
                  struct err *err);
 void catalog_close(struct catalog *catalog); /* NULL is fine */
 
+/* Begins a transaction for this thread, waiting for those of others. A second one inside it is
+ * ERR_INTERNAL. */
 int catalog_begin(struct catalog *catalog, struct err *err);
+/* Ends the transaction. On failure it has ended without effect. */
 int catalog_commit(struct catalog *catalog, struct err *err);
 /* Ends a transaction without effect; harmless after catalog_commit(). */
 void catalog_rollback(struct catalog *catalog);

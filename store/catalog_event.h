@@ -9,5 +9,4 @@
 int catalog_event_add(struct catalog *catalog, const char *event, const char *object,
                       const char *detail, struct err *err);
 /* Number of events for an object; for tests and doctor. */
-int catalog_event_count(struct catalog *catalog, const char *object, int64_t *ret,
-                        struct err *err);
+int catalog_event_count(struct catalog *catalog, const char *object, int64_t *ret, struct err *err);

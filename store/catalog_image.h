@@ -26,9 +26,9 @@ struct catalog_image {
     int64_t size;        /* bytes of the manifest */
     char *config_digest; /* of the config blob */
     int64_t config_size;
-    char *platform; /* "linux/amd64"; NULL when the config does not say */
-    char *origin;   /* "import", "pull" or "snapshot" */
-    int64_t created_ns;
+    char *platform;               /* "linux/amd64"; NULL when the config does not say */
+    char *origin;                 /* "import", "pull" or "snapshot" */
+    int64_t created_ns;           /* 0 in put: now */
     struct catalog_layer *layers; /* lowest first */
     size_t layer_count;
     char **names; /* filled by get and list, not needed by put */
@@ -37,7 +37,8 @@ struct catalog_image {
 
 void catalog_image_free(struct catalog_image *image);
 
-/* Adds an image, or does nothing if it is there. */
+/* Adds an image, or does nothing if it is there. Digests are in text form. A layer blob that is
+ * known with another size or diff ID is ERR_DAMAGED. */
 int catalog_image_put(struct catalog *catalog, const struct catalog_image *image, struct err *err);
 int catalog_image_get(struct catalog *catalog, const char *digest, struct catalog_image *ret,
                       struct err *err);
@@ -45,7 +46,8 @@ int catalog_image_get(struct catalog *catalog, const char *digest, struct catalo
 int catalog_image_list(struct catalog *catalog, struct catalog_image **ret, size_t *ret_count,
                        struct err *err);
 
-/* Points a name at an image. With `replace` false a name that points elsewhere is ERR_EXISTS. */
+/* Points a name at an image (ERR_NOT_FOUND when it is not there). With `replace` false a name that
+ * points elsewhere is ERR_EXISTS. */
 int catalog_image_name_set(struct catalog *catalog, const char *name, const char *digest,
                            bool replace, struct err *err);
 /* The digest a name points to; caller frees. */

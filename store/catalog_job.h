@@ -6,8 +6,9 @@
  *     +--> cancelled
  *
  * A job's row is durable before its first effect (I2). A key joins: a second request with the same
- * key, uid and body gets the first one's job; another body under it is ERR_CONFLICT. Keys live as
- * long as the row.
+ * key, uid and body gets the first one's job; another body under it is ERR_CONFLICT. Bodies are
+ * compared as canonical JSON, so that white space and the order of members do not matter. Keys live
+ * as long as the row. Moves that the diagram does not show are ERR_CONFLICT.
  */
 #pragma once
 
@@ -35,7 +36,7 @@ struct catalog_job {
     enum catalog_job_state state;
     char *step; /* current or last step; NULL before the first */
     int64_t attempt;
-    int64_t progress_done; /* in progress_unit */
+    int64_t progress_done;  /* in progress_unit */
     int64_t progress_total; /* 0: not known */
     char *progress_unit;    /* "bytes", "entries"; NULL when none */
     char *error_code;
@@ -61,22 +62,25 @@ void catalog_job_free(struct catalog_job *job);
 
 /* Adds a queued job (uses id, kind, object, key, uid, params). With a key that is there already:
  * same uid, kind and params give the earlier job's ID in *ret_existing (caller frees) and return
- * 0 without adding; others are ERR_CONFLICT. *ret_existing is NULL when the job was added. */
+ * 0 without adding; others are ERR_CONFLICT. *ret_existing is NULL when the job was added.
+ * ERR_CONFLICT, naming it, when an unfinished job has the same object; ERR_EXISTS when the ID is
+ * taken. */
 int catalog_job_add(struct catalog *catalog, const struct catalog_job *job, char **ret_existing,
                     struct err *err);
 int catalog_job_get(struct catalog *catalog, const char *id, struct catalog_job *ret,
                     struct err *err);
-/* Newest first. `unfinished` leaves out final states. */
+/* Newest first, by order of arrival. `unfinished` leaves out final states. */
 int catalog_job_list(struct catalog *catalog, bool unfinished, struct catalog_job **ret,
                      size_t *ret_count, struct err *err);
 /* queued or running -> running, attempt + 1. */
 int catalog_job_start(struct catalog *catalog, const char *id, struct err *err);
-/* Notes that a step begins; the one before is finished. */
+/* Notes that a step begins; the one before is finished and the progress begins anew. */
 int catalog_job_step(struct catalog *catalog, const char *id, const char *step, struct err *err);
 /* Not a transaction of weight: callers write it at most once a second. */
 int catalog_job_progress(struct catalog *catalog, const char *id, int64_t done, int64_t total,
                          const char *unit, struct err *err);
-/* Final state. `result` is JSON for done; `failure` is the error for failed and cancelled. */
+/* Final state. `result` is JSON for done; `failure` is the error for failed and cancelled. The
+ * job's leases end in the same transaction. */
 int catalog_job_finish(struct catalog *catalog, const char *id, enum catalog_job_state state,
                        const char *result, const struct err *failure, struct err *err);
 int catalog_job_steps(struct catalog *catalog, const char *id, struct catalog_step **ret,

@@ -6,26 +6,31 @@
  *
  *   key: "blob:sha256:..." or "layer:sha256:..." (an unpacked layer by chain ID)
  *
- * The deleter calls next, removes the bytes *while the transaction is open*, and calls done; a
- * lease or a reference that came meanwhile takes the object off the queue. A crash in between
+ * The deleter calls next, removes the bytes *while the transaction is open*, and calls done. A
+ * reference that came meanwhile takes the object off the queue; one that is leased waits in the
+ * queue for the end of the lease, as its job may end without a reference. A crash in between
  * repeats the removal.
+ *
+ * Keys of another form are ERR_INVALID.
  */
 #pragma once
 
 #include "catalog.h"
 
-/* Leases an object for a job; repeating it is fine. */
+/* Leases an object for a job; repeating it is fine. ERR_NOT_FOUND when there is no unfinished job
+ * with this ID. */
 int catalog_lease_add(struct catalog *catalog, const char *job_id, const char *key,
                       struct err *err);
-/* Ends all leases of a job. */
+/* Ends all leases of a job; catalog_job_finish() does the same. */
 int catalog_lease_drop(struct catalog *catalog, const char *job_id, struct err *err);
 
 /* Queues an object for deletion; repeating it is fine. */
 int catalog_deletion_queue(struct catalog *catalog, const char *key, struct err *err);
 
 /* Begins a transaction and returns the next queued object that is neither leased nor referenced
- * by an image (taking those that are off the queue). *ret_key is NULL, and no transaction is
- * open, when there is none. Else the caller removes the bytes and calls catalog_deletion_done(),
- * or catalog_rollback() when that failed. Caller frees the key. */
+ * by an image (taking those that are referenced off the queue). *ret_key is NULL, and no
+ * transaction is open, when there is none. Else the caller removes the bytes and calls
+ * catalog_deletion_done(), or catalog_rollback() when that failed. Caller frees the key. */
 int catalog_deletion_next(struct catalog *catalog, char **ret_key, struct err *err);
+/* Takes the object off the queue and commits. On failure the transaction has ended. */
 int catalog_deletion_done(struct catalog *catalog, const char *key, struct err *err);

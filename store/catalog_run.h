@@ -28,7 +28,7 @@ struct catalog_run {
     char *upper;        /* kind of writable layer: "plain" */
     int64_t token;      /* fencing token; 0 when none was given */
     char *job_id;       /* job that made it */
-    int64_t created_ns;
+    int64_t created_ns; /* 0 in add: now */
 };
 
 const char *catalog_run_state_name(enum catalog_run_state state);
@@ -39,10 +39,12 @@ void catalog_run_free(struct catalog_run *run);
 int catalog_run_add(struct catalog *catalog, const struct catalog_run *run, struct err *err);
 int catalog_run_get(struct catalog *catalog, const char *id, struct catalog_run *ret,
                     struct err *err);
+/* Newest first. */
 int catalog_run_list(struct catalog *catalog, struct catalog_run **ret, size_t *ret_count,
                      struct err *err);
-/* Moves a run along the diagram; any other move is ERR_CONFLICT. */
+/* Moves a run along the diagram; any other move is ERR_CONFLICT. Staying where it is is no move and
+ * no failure, so that a removal can be repeated. */
 int catalog_run_set_state(struct catalog *catalog, const char *id, enum catalog_run_state state,
                           struct err *err);
-/* Removes the row of a run in state removing or creating. */
+/* Removes the row of a run in state removing or creating; ready is ERR_CONFLICT. */
 int catalog_run_remove(struct catalog *catalog, const char *id, struct err *err);

@@ -17,21 +17,21 @@ enum catalog_durability {
 
 struct catalog_snapshot {
     char *id;
-    char *run_id;      /* source run; stays after the run is gone */
-    char *image;       /* digest of the image manifest */
-    char *repository;  /* repository in the remote, "images/NAME" */
+    char *run_id;     /* source run; stays after the run is gone */
+    char *image;      /* digest of the image manifest */
+    char *repository; /* repository in the remote, "images/NAME" */
     char *tag;
-    char *base;        /* digest of the image it stands on */
-    char *comment;     /* NULL when none */
-    char *labels;      /* JSON object, "{}" when none */
-    char *skipped;     /* JSON array of {"path","reason"} */
+    char *base;    /* digest of the image it stands on */
+    char *comment; /* NULL when none */
+    char *labels;  /* JSON object; NULL in add: "{}" */
+    char *skipped; /* JSON array of {"path","reason"}; NULL in add: "[]" */
     enum catalog_durability durability;
-    char *remote;      /* URL of the remote it was pushed to; NULL before */
+    char *remote;        /* URL of the remote it was pushed to; NULL before */
     int64_t bytes_new;   /* bytes of the new layer blob */
     int64_t bytes_total; /* bytes of all layer blobs */
     int64_t entries;     /* entries in the new layer */
-    int64_t created_ns;
-    int64_t expires_ns; /* 0: never */
+    int64_t created_ns;  /* 0 in add: now */
+    int64_t expires_ns;  /* 0: never */
 };
 
 const char *catalog_durability_name(enum catalog_durability durability);
@@ -39,14 +39,17 @@ const char *catalog_durability_name(enum catalog_durability durability);
 int catalog_durability_parse(const char *name, enum catalog_durability *ret, struct err *err);
 
 void catalog_snapshot_free(struct catalog_snapshot *snapshot);
+/* ERR_EXISTS when the ID is taken; ERR_NOT_FOUND when durability is local and the image is not in
+ * the catalog. From pushed on `remote` is needed. */
 int catalog_snapshot_add(struct catalog *catalog, const struct catalog_snapshot *snapshot,
                          struct err *err);
 int catalog_snapshot_get(struct catalog *catalog, const char *id, struct catalog_snapshot *ret,
                          struct err *err);
 /* Newest first. */
-int catalog_snapshot_list(struct catalog *catalog, struct catalog_snapshot **ret,
-                          size_t *ret_count, struct err *err);
-/* Raises the durability and records the remote; a lower level than the recorded one is kept. */
+int catalog_snapshot_list(struct catalog *catalog, struct catalog_snapshot **ret, size_t *ret_count,
+                          struct err *err);
+/* Raises the durability and records the remote (NULL keeps the recorded one). When the recorded
+ * level is higher nothing changes. */
 int catalog_snapshot_set_durability(struct catalog *catalog, const char *id,
                                     enum catalog_durability durability, const char *remote,
                                     struct err *err);

@@ -1,0 +1,204 @@
+#include "catalog_run.h"
+
+#include "catalog_internal.h"
+#include "catalog_stmt.h"
+
+#include <assert.h>
+
+static const char *const state_names[] = {
+    [CATALOG_RUN_CREATING] = "creating",
+    [CATALOG_RUN_READY] = "ready",
+    [CATALOG_RUN_REMOVING] = "removing",
+};
+static const struct catalog_words states = {"run state", state_names, ARRAY_SIZE(state_names)};
+
+const char *catalog_run_state_name(enum catalog_run_state state)
+{
+    assert(state < ARRAY_SIZE(state_names));
+    return state_names[state];
+}
+
+void catalog_run_free(struct catalog_run *run)
+{
+    free(run->id);
+    free(run->image);
+    free(run->image_name);
+    free(run->upper);
+    free(run->job_id);
+    *run = (struct catalog_run){0};
+}
+
+static void free_run(void *record)
+{
+    catalog_run_free(record);
+}
+
+static int fail_missing(const char *id, struct err *err)
+{
+    int rc = err_fail(err, ERR_NOT_FOUND, "there is no run %s", id);
+    err_hint(err, "`varve run ls` lists the runs of this node");
+    return rc;
+}
+
+#define RUN_COLUMNS "id, state, image, image_name, upper, token, job, created_ns"
+
+static int read_run(struct catalog_stmt *stmt, void *ret, struct err *err)
+{
+    struct catalog_run *run = ret;
+    int state = 0;
+    int rc = catalog_stmt_read(stmt, err, "swsssisi", &run->id, &states, &state, &run->image,
+                               &run->image_name, &run->upper, &run->token, &run->job_id,
+                               &run->created_ns);
+    run->state = (enum catalog_run_state)state;
+    return rc;
+}
+
+static const struct catalog_rows run_rows = {sizeof(struct catalog_run), read_run, free_run};
+
+static int add_run(struct catalog *catalog, const struct catalog_run *run, struct err *err)
+{
+    int rc = catalog_stmt_exists(catalog, err, "SELECT 1 FROM runs WHERE id = ?", "s", run->id);
+    if (rc == 1) {
+        rc = err_fail(err, ERR_EXISTS, "there is a run %s already", run->id);
+        err_hint(err, "choose another ID, or remove that one with `varve run rm %s`", run->id);
+    }
+    if (rc < 0)
+        return rc;
+    int64_t now = catalog_now(catalog);
+    rc = catalog_stmt_run(catalog, err, "UPDATE images SET used_ns = ? WHERE digest = ?", "is", now,
+                          run->image);
+    if (rc == 0)
+        return err_fail(err, ERR_NOT_FOUND, "the image %s of the run %s is not here", run->image,
+                        run->id);
+    if (rc < 0)
+        return rc;
+    rc = catalog_stmt_run(catalog, err,
+                          "INSERT INTO runs (id, state, state_ns, image, image_name, upper, token,"
+                          " job, created_ns) VALUES (?, 'creating', ?, ?, ?, ?, ?, ?, ?)",
+                          "sisssisi", run->id, now, run->image, run->image_name, run->upper,
+                          run->token, run->job_id, run->created_ns ? run->created_ns : now);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_run_add(struct catalog *catalog, const struct catalog_run *run, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = add_run(catalog, run, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
+
+int catalog_run_get(struct catalog *catalog, const char *id, struct catalog_run *ret,
+                    struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    catalog_scope_read(catalog, &scope);
+    int rc = catalog_stmt_begin(catalog, &stmt, err,
+                                "SELECT " RUN_COLUMNS " FROM runs WHERE id = ?", "s", id);
+    if (rc == 0)
+        rc = catalog_stmt_record(&stmt, &run_rows, ret, err);
+    if (rc < 0)
+        return rc;
+    return rc == 1 ? 0 : fail_missing(id, err);
+}
+
+int catalog_run_list(struct catalog *catalog, struct catalog_run **ret, size_t *ret_count,
+                     struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    catalog_scope_read(catalog, &scope);
+    void *runs = NULL;
+    int rc = catalog_stmt_begin(
+        catalog, &stmt, err, "SELECT " RUN_COLUMNS " FROM runs ORDER BY created_ns DESC, seq DESC",
+        "");
+    if (rc == 0)
+        rc = catalog_stmt_records(&stmt, &run_rows, &runs, ret_count, err);
+    if (rc == 0)
+        *ret = runs;
+    return rc;
+}
+
+static bool may_move(enum catalog_run_state from, enum catalog_run_state to)
+{
+    static const bool moves[][ARRAY_SIZE(state_names)] = {
+        [CATALOG_RUN_CREATING] = {[CATALOG_RUN_READY] = true, [CATALOG_RUN_REMOVING] = true},
+        [CATALOG_RUN_READY] = {[CATALOG_RUN_REMOVING] = true},
+        [CATALOG_RUN_REMOVING] = {false},
+    };
+    static_assert(ARRAY_SIZE(moves) == ARRAY_SIZE(state_names), "every state needs its row");
+    return moves[from][to];
+}
+
+static int read_state(struct catalog *catalog, const char *id, enum catalog_run_state *ret,
+                      struct err *err)
+{
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    int rc =
+        catalog_stmt_begin(catalog, &stmt, err, "SELECT state FROM runs WHERE id = ?", "s", id);
+    if (rc == 0)
+        rc = catalog_stmt_step(&stmt, err);
+    if (rc <= 0)
+        return rc < 0 ? rc : fail_missing(id, err);
+    int state;
+    rc = catalog_stmt_read(&stmt, err, "w", &states, &state);
+    if (rc == 0)
+        *ret = (enum catalog_run_state)state;
+    return rc;
+}
+
+static int set_state(struct catalog *catalog, const char *id, enum catalog_run_state state,
+                     struct err *err)
+{
+    enum catalog_run_state old;
+    int rc = read_state(catalog, id, &old, err);
+    if (rc < 0 || old == state)
+        return rc;
+    if (!may_move(old, state))
+        return err_fail(err, ERR_CONFLICT, "the run %s is %s and cannot become %s", id,
+                        state_names[old], state_names[state]);
+    rc = catalog_stmt_run(catalog, err, "UPDATE runs SET state = ?, state_ns = ? WHERE id = ?",
+                          "sis", state_names[state], catalog_now(catalog), id);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_run_set_state(struct catalog *catalog, const char *id, enum catalog_run_state state,
+                          struct err *err)
+{
+    assert(state < ARRAY_SIZE(state_names));
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = set_state(catalog, id, state, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
+
+static int remove_run(struct catalog *catalog, const char *id, struct err *err)
+{
+    enum catalog_run_state state;
+    int rc = read_state(catalog, id, &state, err);
+    if (rc < 0)
+        return rc;
+    if (state == CATALOG_RUN_READY)
+        return err_fail(err, ERR_CONFLICT, "the run %s is %s and has to become %s first", id,
+                        state_names[state], state_names[CATALOG_RUN_REMOVING]);
+    rc = catalog_stmt_run(catalog, err, "DELETE FROM runs WHERE id = ?", "s", id);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_run_remove(struct catalog *catalog, const char *id, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = remove_run(catalog, id, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
