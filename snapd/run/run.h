@@ -12,8 +12,8 @@
  * with ERR_CONFLICT while a process uses the run, then unmounts and removes. The API checks the
  * request before the job is recorded, so a taken ID or a malformed reference is known at once.
  *
- *   run.create: resolve -> (pull) -> row "creating" -> unpack -> directories -> mount -> row
- * "ready" run.rm:     lock, no process -> unmount -> row "removing" -> directories -> no row
+ *   run.create:  resolve, pull -> row "creating" -> unpack -> directories -> mount -> row "ready"
+ *   run.rm:      lock, no process -> unmount -> row "removing" -> directories -> no row
  *
  * The row is written before the first effect and goes after the last one (I2), so whatever a kill
  * leaves behind has a row; each step leaves alone what is there. Unmounting comes before

@@ -16,11 +16,10 @@
 
 /* Where a run is; absolute paths. */
 struct run_paths {
-    char *dir;    /* RUN/runs/ID */
-    char *rootfs; /* its mount point */
-    char *lock;
-    char *upper; /* DATA/runs/ID/upper */
-    char *work;
+    char *rootfs; /* RUN/runs/ID/rootfs, the mount point */
+    char *lock;   /* RUN/runs/ID/lock */
+    char *upper;  /* DATA/runs/ID/upper */
+    char *work;   /* DATA/runs/ID/work */
 };
 int run_paths_make(const struct node *node, const char *id, struct run_paths *ret, struct err *err);
 void run_paths_free(struct run_paths *paths);
