@@ -52,12 +52,14 @@ def check_blobs(node):
         entries = json.load(f)["manifests"]
     named = sorted((e["annotations"]["org.opencontainers.image.ref.name"], e["digest"])
                    for e in entries if "annotations" in e)
-    check_equal(named, sorted(rows(node, "SELECT name, image FROM image_names")),
+    check_equal(named, sorted(rows(node, "SELECT name, digest FROM image_names "
+                                     "JOIN images ON images.id = image")),
                 "names in index.json and in the catalog")
 
 
 def check_layers(node):
-    chains = {c[7:] for (c,) in rows(node, "SELECT DISTINCT chain_id FROM image_layers")}
+    chains = {c[7:] for (c,) in rows(node, "SELECT chain_id FROM layers "
+                                       "JOIN image_layers ON layer = layers.id")}
     have = set(os.listdir(os.path.join(node.data, "layers")))
     check_equal(sorted(have - chains), [], "unpacked layers that no image has")
 
