@@ -204,7 +204,7 @@ static int reuse(struct job *job, const struct request *request, const struct ca
 static int create(struct job *job, json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
-    struct request request;
+    struct request request = {0};
     cleanup_run_row struct catalog_run run = {0};
     int rc = read_request(job, &request, err);
     int found = rc < 0 ? rc : run_find(node, request.id, &run, err);

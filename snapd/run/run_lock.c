@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 
 int run_lock_open(struct node *node, const char *id, struct err *err)
 {
@@ -68,6 +69,23 @@ static int fail_locked(int fd, const char *id, struct err *err)
     return rc;
 }
 
+/* Not for waiting: a helper that another thread starts has a copy of every descriptor until it
+ * executes its program, so a lock that was just given back can be held a moment longer. */
+enum {
+    TRIES = 5,
+    PAUSE_MS = 10,
+};
+
+static int lock_exclusive(int fd)
+{
+    for (int i = 1; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+        if (errno != EWOULDBLOCK || i >= TRIES)
+            return -errno;
+        (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    }
+    return 0;
+}
+
 /* The exclusive lock. Returns the descriptor that holds it. */
 static int take(struct node *node, const char *id, struct err *err)
 {
@@ -75,9 +93,10 @@ static int take(struct node *node, const char *id, struct err *err)
         cleanup_fd int fd = run_lock_open(node, id, err);
         if (fd < 0)
             return fd;
-        if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-            return errno == EWOULDBLOCK ? fail_locked(fd, id, err)
-                                        : err_errno(err, errno, "cannot lock run %s", id);
+        int rc = lock_exclusive(fd);
+        if (rc < 0)
+            return rc == -EWOULDBLOCK ? fail_locked(fd, id, err)
+                                      : err_errno(err, rc, "cannot lock run %s", id);
         if (is_current(node, id, fd))
             return steal_fd(&fd);
     }
