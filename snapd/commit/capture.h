@@ -13,6 +13,13 @@
  * Afterwards entries and bytes walked, written and counted by an independent parser of the
  * produced tar stream (tar_count.h) must agree; a gap is ERR_DAMAGED, never a success.
  *
+ * Left out without a word: attributes that belong to the host (labels of its security modules) and
+ * overlayfs's own. Holes of sparse files are found, not read, and written as zeros, which costs
+ * time only; more than 64 GiB of holes in one capture (capture_body.h) are refused by name, as are
+ * paths and layers that unpacking would refuse (restore/unpack.h). A mount point's directory is
+ * stored empty (walk.h). An upper directory in which gVisor hides what its sandbox wrote is
+ * refused.
+ *
  * Same tree, same diff ID, on any machine: sorted names, mtimes in nanoseconds, no atime, ctime,
  * user or group names, hard links to the first name in order.
  */
@@ -45,5 +52,4 @@ void capture_result_free(struct capture_result *result);
 
 /* Captures the tree below `root_fd` into the store. The blob is published on success. */
 int capture_tree(int root_fd, enum capture_kind kind, struct blobs *blobs,
-                 capture_progress progress, void *arg, struct capture_result *ret,
-                 struct err *err);
+                 capture_progress progress, void *arg, struct capture_result *ret, struct err *err);

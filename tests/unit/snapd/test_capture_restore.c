@@ -1,0 +1,101 @@
+#include "capture.h"
+
+#include "capture_fixture.h"
+#include "unpack.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define TREECMP "'" VARVE_TREECMP "'"
+
+/* Unpacks the last layer into the new directory `dir` as a layer over `lower` (may be NULL). */
+static void restore(struct capture_fixture *fixture, const char *dir, const char *lower)
+{
+    const struct scratch *scratch = fixture->scratch;
+    uint64_t size;
+    struct err err = ERR_INIT;
+    assert_int_equal(mkdirat(scratch->fd, dir, 0700), 0);
+    cleanup_fd int target = openat(scratch->fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_fd int below =
+        lower ? openat(scratch->fd, lower, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    cleanup_fd int blob = blobs_open_blob(fixture->blobs, &fixture->result.digest, &size, &err);
+    const struct unpack_request request = {.blob_fd = blob,
+                                           .target_fd = target,
+                                           .mode = UNPACK_LAYER,
+                                           .diff_id = &fixture->result.diff_id,
+                                           .lower_fds = &below,
+                                           .lower_count = lower ? 1 : 0};
+    if (unpack_run(&request, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* Everything that a tree can hold comes back the same. */
+static void test_a_tree_comes_back(void **state)
+{
+    struct capture_fixture *fixture = *state;
+    capture_script(
+        fixture,
+        "cd u; mkdir -p d/e/f sg tmp zero; echo 1 >d/a; echo 2 >d/e/b; head -c 3M /dev/urandom "
+        ">d/e/f/big; truncate -s 5M d/sparse; printf X >>d/sparse; ln d/a d/e/link; ln d/a z;"
+        "ln -s /nowhere l; ln l l2; mkfifo p; mknod c c 1 3; mknod b b 7 0; chmod 2775 sg;"
+        "chmod 1777 tmp; touch zero/in; chmod 0 zero; echo s >suid; chown 12:34 suid; chmod 6755 "
+        "suid; setcap cap_net_raw+ep d/a; setfattr -n user.empty d/e; setfattr -h -n trusted.t -v 1 l;"
+        "setfacl -d -m u:12:rwx d; setfacl -m g:34:r d/e/b; touch own; chown 4294967294:3000000000 "
+        "own; python3 - <<'E'\n"
+        "import os\n"
+        "os.setxattr('d/a', 'user.k', b'v\\0\\xff'); os.setxattr('d', 'user.a=b%\\xe9', b'v')\n"
+        "open(b'caf\\xe9', 'w'); open('caf\\u00e9', 'w'); open(b'new\\nline', 'w')\n"
+        "open('n' * 255, 'w'); os.makedirs('/'.join(['d' * 90] * 20))\n"
+        "open('/'.join(['d' * 90] * 20) + '/leaf', 'w'); os.symlink('t' * 4000, 'long')\n"
+        "E\n"
+        "touch -h -d @1.987654321 l; touch -d 1901-12-14T00:00:00Z d/a; touch -d 2400-01-01 own;"
+        "touch -d @0 d/e; chmod 1755 .; chown 5:6 .; touch -d @7.000000001 .");
+    capture_dir(fixture, "u", CAPTURE_ROOTFS);
+    restore(fixture, "out", NULL);
+    layer_shell("cd '%s'; " TREECMP " u out", fixture->scratch->path);
+    /* What came back gives the same layer again. */
+    struct digest first = fixture->result.diff_id;
+    capture_dir(fixture, "out", CAPTURE_ROOTFS);
+    assert_true(digest_equal(&first, &fixture->result.diff_id));
+}
+
+/* The merged view of an overlay before, and over the restored layer after. */
+static void test_an_overlay_comes_back(void **state)
+{
+    struct capture_fixture *fixture = *state;
+    capture_script(fixture,
+                   "cd l; mkdir -p a/b dd dl gone old/sub deep/er; echo 1 >a/b/gone; echo x >dd/x;"
+                   "echo f >ff; ln -s /etc ll; echo x >gone/x; echo o >old/sub/x; echo k >a/keep;"
+                   "echo x >h; ln h h2; echo m >deep/er/m; chown -R 7:8 a; chmod 2750 a/b");
+    capture_in_overlay(fixture, CAPTURE_OVERLAY_OPTIONS,
+                       "cd m; rm a/b/gone; rm -r dd; echo file >dd; rm -r dl; ln -s /etc dl; rm ff;"
+                       "mkdir ff; touch ff/in; rm ll; mkdir ll; touch ll/in; rm -r gone; rm -r old;"
+                       "mkdir -m 0711 old; echo n >old/new; ln h c; echo y >>deep/er/m; mkdir -p "
+                       "n/o; chmod 1755 .; setfattr -n user.r -v 1 .; mkfifo deep/p; cd ..; "
+                       "cp -a m before");
+    capture_upper(fixture);
+    restore(fixture, "out", "l");
+    /* Copies are no links any more: nothing is, in the copy or in the view. */
+    layer_shell("cd '%s'; mkdir merged; mount -t overlay overlay -o lowerdir=out:l merged; trap "
+                "'umount merged' EXIT; cp -a merged after; " TREECMP " before after",
+                fixture->scratch->path);
+}
+
+#define restore_test(fn) cmocka_unit_test_setup_teardown(fn, capture_setup, capture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        restore_test(test_a_tree_comes_back),
+        restore_test(test_an_overlay_comes_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
