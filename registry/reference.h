@@ -10,6 +10,15 @@
  *   digest     = "sha256:" 64 lower-case hex digits
  *
  * A reference without a host means this node's store and remote, never a public registry.
+ *
+ * What that makes of words that look alike:
+ *   localhost:5000      repository "localhost", tag "5000": a host is always followed by a '/'
+ *   test.com:5000       repository "test.com", tag "5000"
+ *   localhost/n         host "localhost", repository "n"
+ *   my.team/n           host "my.team": the '.' makes it one
+ *   r:5000/n            host "r:5000"
+ *   UPPER/n             refused: not a host, and no capitals in a repository
+ * Hosts are kept in their canonical form (reference_host.h), so their capitals become small.
  */
 #pragma once
 
@@ -18,6 +27,12 @@
 #include "err.h"
 
 #include <stdbool.h>
+
+enum {
+    REFERENCE_REPOSITORY_MAX = 255, /* bytes */
+    REFERENCE_TAG_MAX = 128,
+    REFERENCE_TEXT_MAX = 1024, /* more than the longest parts together have */
+};
 
 struct reference {
     char *host;       /* NULL without one */
@@ -30,7 +45,8 @@ struct reference {
 void reference_free(struct reference *reference);
 #define cleanup_reference cleanup_with(reference_free)
 
-/* Parses; ERR_INVALID says which part breaks which rule. */
+/* Parses; ERR_INVALID says which part breaks which rule. ERR_UNSUPPORTED for a digest of another
+ * algorithm. */
 int reference_parse(const char *text, struct reference *ret, struct err *err);
 /* The canonical text; parsing it gives the same reference. Caller frees. */
 char *reference_format(const struct reference *reference);
@@ -39,3 +55,5 @@ char *reference_format(const struct reference *reference);
 char *reference_name(const struct reference *reference);
 /* Whether a text is a legal tag. */
 bool reference_tag_is_valid(const char *tag);
+/* Checks a repository name alone; ERR_INVALID says which component breaks which rule. */
+int reference_check_repository(const char *repository, struct err *err);
