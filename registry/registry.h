@@ -1,12 +1,21 @@
 /* registry.h - an OCI registry behind `struct remote` (OCI distribution-spec 1.1).
  *
- * First version: HEAD before an upload, one POST and one PUT per blob, manifests of OCI and Docker
- * schema 2, anonymous or with basic credentials in the configuration; no resumed uploads, tokens
- * or mounts yet.
+ * First version: one POST and one PUT per blob, manifests of OCI and Docker schema 2, anonymous or
+ * by client certificate; no resumed uploads, logins, tokens or mounts yet. Nothing is tried again
+ * here; callers that repeat (jobs) do. Whether a blob is there already is for the callers to ask
+ * (remote_push_blob()).
  *
  * TLS is checked always. Plain http is used only for loopback hosts and for hosts that the
  * configuration names as insecure. There is no limit on the total time of a transfer, only on
- * standing still. Redirects are followed for downloads only.
+ * standing still. Redirects are followed for downloads only, to other hosts without the client
+ * certificate. Proxies come from the environment, but not for loopback hosts.
+ *
+ * Failures: ERR_UNREACHABLE no connection, or one that broke, also in the middle of a body;
+ * ERR_DENIED 401 and 403; ERR_NOT_FOUND 404; ERR_REFUSED every other refusal; ERR_DIGEST when the
+ * registry names another digest; ERR_DAMAGED answers that make no sense.
+ *
+ * Files: registry_url (addresses), registry_exchange and registry_http (one request),
+ * registry_error (failures in plain words), registry_blob and registry_manifest (operations).
  */
 #pragma once
 
@@ -17,15 +26,18 @@ enum {
     REGISTRY_STALL_TIMEOUT_S = 60, /* less than one byte a second for so long is a failure */
 };
 
+/* All may be NULL. Copied by the functions below. */
 struct registry_options {
-    const char *ca_file;        /* NULL: the system's */
-    const char *client_cert;    /* NULL: none */
-    const char *client_key;
-    const char *insecure_hosts; /* "host[:port],..." that may be spoken to in plain http */
+    const char *ca_file;        /* trusted besides the system's authorities (PEM) */
+    const char *client_cert;    /* PEM */
+    const char *client_key;     /* PEM, without a password; NULL: in the file client_cert */
+    const char *insecure_hosts; /* "host[:port],..." that may be spoken to in plain http; without a
+                                 * port all ports are meant */
 };
 
 /* Opens "https://host[:port][/prefix]" or "http://...". Makes no connection. Plain http to a host
- * that is neither loopback nor named as insecure is ERR_INVALID. */
+ * that is neither loopback nor named as insecure is ERR_INVALID, as are a user name or password,
+ * a query or a fragment in the URL. `options` may be NULL. */
 int registry_open(const char *url, const struct registry_options *options, struct remote **ret,
                   struct err *err);
 

@@ -1,0 +1,201 @@
+#include "registry_error.h"
+
+#include "json_doc.h"
+#include "registry_url.h"
+
+#include <string.h>
+
+struct registry_error_text registry_error_clean(const char *bytes, size_t len)
+{
+    struct registry_error_text text;
+    size_t n = 0;
+    bool space = false; /* a run of white space and control characters becomes one space */
+    for (size_t i = 0; i < len && n < REGISTRY_ERROR_TEXT_MAX; i++) {
+        unsigned char c = (unsigned char)bytes[i];
+        if (c <= ' ' || c == 0x7f) {
+            space = n > 0;
+            continue;
+        }
+        if ((c & 0xc0) == 0x80) /* inside a UTF-8 character; its first byte gave the '?' */
+            continue;
+        if (space && n + 1 < REGISTRY_ERROR_TEXT_MAX)
+            text.s[n++] = ' ';
+        space = false;
+        text.s[n++] = c < 0x80 ? (char)c : '?';
+    }
+    text.s[n] = '\0';
+    return text;
+}
+
+/* The first entry of "errors" of a refusal's body. Caller releases *ret_doc, which owns the two
+ * strings ("" where one is missing). */
+static bool parse_refusal(const struct registry_http_response *response, json_t **ret_doc,
+                          const char **ret_code, const char **ret_message)
+{
+    cleanup_json json_t *doc = NULL;
+    if (json_doc_parse(buf_str(&response->refusal), response->refusal.len, "answer", &doc, NULL) <
+        0)
+        return false;
+    const json_t *first = json_array_get(json_object_get(doc, "errors"), 0);
+    const char *code = json_string_value(json_object_get(first, "code"));
+    const char *message = json_string_value(json_object_get(first, "message"));
+    if (!code && !message)
+        return false;
+    *ret_code = code ? code : "";
+    *ret_message = message ? message : "";
+    *ret_doc = steal_ptr(doc);
+    return true;
+}
+
+static bool is_web_page(const struct registry_http_response *response)
+{
+    return response->content_type && strncasecmp(response->content_type, "text/html", 9) == 0;
+}
+
+/* What the peer said about its refusal; "" when nothing. */
+static struct registry_error_text peer_words(const struct registry_http_response *response)
+{
+    cleanup_json json_t *doc = NULL;
+    const char *code;
+    const char *message;
+    if (!parse_refusal(response, &doc, &code, &message)) {
+        if (is_web_page(response))
+            return registry_error_clean("a web page", strlen("a web page"));
+        return registry_error_clean(buf_str(&response->refusal), response->refusal.len);
+    }
+    cleanup_free char *both = NULL;
+    if (asprintf(&both, "%s%s%s", code, *code && *message ? ": " : "", message) < 0)
+        both = NULL;
+    const char *words = both ? both : message;
+    return registry_error_clean(words, strlen(words));
+}
+
+bool registry_error_has_code(const struct registry_http_response *response, const char *code)
+{
+    cleanup_json json_t *doc = NULL;
+    const char *have;
+    const char *message;
+    return parse_refusal(response, &doc, &have, &message) && strcmp(have, code) == 0;
+}
+
+static enum err_code code_of_status(const struct registry_http_response *response)
+{
+    switch (response->status) {
+    case 401:
+    case 403:
+        return ERR_DENIED;
+    case 404:
+        return ERR_NOT_FOUND;
+    default:
+        return registry_error_has_code(response, "DIGEST_INVALID") ? ERR_DIGEST : ERR_REFUSED;
+    }
+}
+
+static void hint_for_status(const struct registry_http_response *response, struct err *err)
+{
+    long status = response->status;
+    const char *wait = response->retry_after;
+    if (status == 401 || status == 403)
+        err_hint(err, "varve sends neither password nor token yet; allow access to this repository "
+                      "without a login, or by a client certificate");
+    else if ((status == 429 || status == 503) && wait && strspn(wait, "0123456789") == strlen(wait))
+        err_hint(err, "try again in %.10s seconds", wait);
+    else if (status == 429 || status >= 500)
+        err_hint(err, "try again later; the registry's own log may tell more");
+    else if (status >= 300 && status < 400)
+        err_hint(err, "redirects are followed for downloads only; check the registry's address");
+    else if (status == 413)
+        err_hint(err, "the registry, or a proxy in front of it, limits the size of a body");
+}
+
+int registry_error_refusal(const struct registry_http_response *response, struct err *err)
+{
+    cleanup_free char *host = registry_url_host(response->url);
+    struct registry_error_text words = peer_words(response);
+    int rc = err_fail(err, code_of_status(response), "registry %.300s answered %ld%s%s%s",
+                      host ? host : "?", response->status, words.s[0] ? " (" : "", words.s,
+                      words.s[0] ? ")" : "");
+    hint_for_status(response, err);
+    return rc;
+}
+
+int registry_error_if_web_page(const struct registry_http_response *response, struct err *err)
+{
+    if (!is_web_page(response))
+        return 0;
+    cleanup_free char *host = registry_url_host(response->url);
+    int rc = err_fail(err, ERR_DAMAGED, "%.300s answered with a web page", host ? host : "?");
+    err_hint(err, "check the registry's address; a proxy may answer in its place");
+    return rc;
+}
+
+int registry_error_if_other_digest(const struct registry_http_response *response,
+                                   const struct digest *digest, struct err *err)
+{
+    struct digest_text text = digest_format(digest);
+    if (!response->content_digest || strcmp(response->content_digest, text.s) == 0)
+        return 0;
+    return err_fail(err, ERR_DIGEST, "the registry says that it has %.150s, not %s",
+                    response->content_digest, text.s);
+}
+
+/* How failures of curl are told. `said` goes in front of the host, `after` behind it. */
+static const struct transfer_failure {
+    CURLcode curl;
+    enum err_code code;
+    const char *said;
+    const char *after;
+    const char *hint;
+} transfer_failures[] = {
+    {CURLE_COULDNT_RESOLVE_HOST, ERR_UNREACHABLE, "the name of registry", "cannot be resolved",
+     "check the host name and the name servers"},
+    {CURLE_COULDNT_RESOLVE_PROXY, ERR_UNREACHABLE, "the proxy to registry", "cannot be resolved",
+     "check the proxy variables of the environment"},
+    {CURLE_PROXY, ERR_UNREACHABLE, "the proxy to registry", "does not work",
+     "check the proxy variables of the environment"},
+    {CURLE_COULDNT_CONNECT, ERR_UNREACHABLE, "registry", "does not answer",
+     "check that the registry runs and that host and port are right"},
+    {CURLE_OPERATION_TIMEDOUT, ERR_UNREACHABLE, "registry", "does not answer in time",
+     "check the network and the registry, then try again"},
+    {CURLE_SSL_CONNECT_ERROR, ERR_UNREACHABLE, "no TLS connection to registry", "can be made",
+     "check that the registry speaks https on this port"},
+    {CURLE_PEER_FAILED_VERIFICATION, ERR_UNREACHABLE, "the certificate of registry",
+     "is not trusted", "name the file with the registry's authority as ca_file"},
+    {CURLE_SSL_ISSUER_ERROR, ERR_UNREACHABLE, "the certificate of registry", "is not trusted",
+     "name the file with the registry's authority as ca_file"},
+    {CURLE_SSL_CACERT_BADFILE, ERR_INVALID, "the ca_file for registry", "cannot be used",
+     "check ca_file"},
+    {CURLE_SSL_CERTPROBLEM, ERR_INVALID, "the client certificate for registry", "cannot be used",
+     "check client_cert and client_key"},
+    {CURLE_UNSUPPORTED_PROTOCOL, ERR_DAMAGED, "the answer of registry", "is no HTTP",
+     "check that the registry speaks http on this port"},
+    {CURLE_WEIRD_SERVER_REPLY, ERR_DAMAGED, "the answer of registry", "is no HTTP",
+     "check that the registry speaks http on this port"},
+    {CURLE_BAD_CONTENT_ENCODING, ERR_DAMAGED, "the answer of registry", "is malformed", NULL},
+    {CURLE_FILESIZE_EXCEEDED, ERR_DAMAGED, "the answer of registry", "is malformed", NULL},
+    {CURLE_OUT_OF_MEMORY, ERR_TOO_LARGE, "the answer of registry", "has a header that is too long",
+     NULL},
+    {CURLE_URL_MALFORMAT, ERR_INVALID, "the address of registry", "cannot be used", NULL},
+};
+
+int registry_error_transfer(CURLcode code, const char *detail, const char *url, struct err *err)
+{
+    /* With a text it is a header line above curl's limit, without one it is memory. */
+    if (code == CURLE_OUT_OF_MEMORY && *detail == '\0')
+        return err_errno(err, ENOMEM, "cannot talk to a registry");
+    /* What is not in the table broke after the connection was made. */
+    struct transfer_failure failure = {code, ERR_UNREACHABLE, "the connection to registry", "broke",
+                                       "check the network and the registry, then try again"};
+    for (size_t i = 0; i < ARRAY_SIZE(transfer_failures); i++)
+        if (transfer_failures[i].curl == code)
+            failure = transfer_failures[i];
+    if (*detail == '\0')
+        detail = curl_easy_strerror(code);
+    cleanup_free char *host = registry_url_host(url);
+    struct registry_error_text cause = registry_error_clean(detail, strlen(detail));
+    int rc = err_fail(err, failure.code, "%s %.300s %s: %s", failure.said, host ? host : "?",
+                      failure.after, cause.s);
+    if (failure.hint)
+        err_hint(err, "%s", failure.hint);
+    return rc;
+}

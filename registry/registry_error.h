@@ -1,0 +1,41 @@
+/* registry_error.h - failures in plain words: refusals of a registry, failed transfers of curl.
+ *
+ * A refusal has a status and often a body {"errors":[{"code","message"}]} (OCI distribution-spec,
+ * "Error codes"), but proxies answer with whatever they like. The status decides; of the text a
+ * short, cleaned piece goes into the message.
+ */
+#pragma once
+
+#include "registry_http.h"
+
+#include <curl/curl.h>
+
+enum {
+    REGISTRY_ERROR_TEXT_MAX = 200, /* bytes of a peer's text in a message */
+};
+
+/* Text from outside for a message: printable ASCII in one line, anything else as '?'. */
+struct registry_error_text {
+    char s[REGISTRY_ERROR_TEXT_MAX + 1];
+};
+struct registry_error_text registry_error_clean(const char *bytes, size_t len);
+
+/* The failure for an answer whose status is none that the caller expects. Codes: 401 and 403
+ * ERR_DENIED, 404 ERR_NOT_FOUND, an error of code DIGEST_INVALID ERR_DIGEST, all others
+ * ERR_REFUSED. */
+int registry_error_refusal(const struct registry_http_response *response, struct err *err);
+
+/* Whether the registry gave this error code ("UNSUPPORTED"). */
+bool registry_error_has_code(const struct registry_http_response *response, const char *code);
+
+/* Checks of answers that look like success. Each returns 0 or a failure.
+ *
+ * A log-in page of a proxy comes with status 200 too (ERR_DAMAGED). */
+int registry_error_if_web_page(const struct registry_http_response *response, struct err *err);
+/* The registry says what digest it has; ERR_DIGEST when it is another one. Saying nothing is no
+ * failure. */
+int registry_error_if_other_digest(const struct registry_http_response *response,
+                                   const struct digest *digest, struct err *err);
+
+/* The failure of a transfer that brought no answer. `detail` is curl's text, "" for none. */
+int registry_error_transfer(CURLcode code, const char *detail, const char *url, struct err *err);

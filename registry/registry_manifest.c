@@ -1,0 +1,225 @@
+/* Manifests over the OCI distribution API (distribution-spec 1.1, "Pulling manifests", "Pushing
+ * manifests", "Deleting manifests"). Always GET, never HEAD: some registries answer a HEAD for a
+ * manifest wrongly or not at all, and the digest is computed from the bytes anyway. */
+
+#include "json_doc.h"
+#include "oci_image.h"
+#include "reference.h"
+#include "registry_error.h"
+#include "registry_internal.h"
+
+#include <string.h>
+
+static const char *const manifest_types[] = {OCI_MEDIA_MANIFEST, OCI_MEDIA_INDEX,
+                                             DOCKER_MEDIA_MANIFEST, DOCKER_MEDIA_LIST};
+
+/* A reference within a repository is a tag or a digest. */
+static int check_reference(const char *reference, struct err *err)
+{
+    struct digest digest;
+    if (reference_tag_is_valid(reference) || digest_parse(reference, &digest, NULL) == 0)
+        return 0;
+    return err_fail(err, ERR_INVALID,
+                    "what names a manifest in a registry must be a tag or a sha256 digest");
+}
+
+/* What goes into the URL and into messages is checked before anything else. */
+static int check_names(const char *repository, const char *reference, struct err *err)
+{
+    int rc = reference_check_repository(repository, err);
+    return rc < 0 ? rc : check_reference(reference, err);
+}
+
+/* The known type that a Content-Type names, parameters such as a charset left out; else NULL. */
+static const char *known_type(const char *content_type)
+{
+    size_t len = strcspn(content_type, "; \t,");
+    for (size_t i = 0; i < ARRAY_SIZE(manifest_types); i++)
+        if (strlen(manifest_types[i]) == len &&
+            strncasecmp(manifest_types[i], content_type, len) == 0)
+            return manifest_types[i];
+    return NULL;
+}
+
+/* Whether a Content-Type says nothing about the kind of the document. */
+static bool type_is_generic(const char *content_type)
+{
+    static const char *const generic[] = {"application/json", "application/octet-stream",
+                                          "text/plain"};
+    size_t len = strcspn(content_type, "; \t,");
+    for (size_t i = 0; i < ARRAY_SIZE(generic); i++)
+        if (strlen(generic[i]) == len && strncasecmp(generic[i], content_type, len) == 0)
+            return true;
+    return false;
+}
+
+/* The media type of a fetched document: what the registry says, else what the document shows. */
+static int take_type(const struct registry_http_response *response, const struct buf *body,
+                     const char **ret, struct err *err)
+{
+    const char *said = response->content_type;
+    if (!said || type_is_generic(said)) {
+        cleanup_json json_t *document = NULL;
+        return oci_document_load(buf_str(body), body->len, NULL, &document, ret, err);
+    }
+    const char *type = known_type(said);
+    if (type) {
+        *ret = type;
+        return 0;
+    }
+    int rc = registry_error_if_web_page(response, err);
+    if (rc < 0)
+        return rc;
+    struct registry_error_text clean = registry_error_clean(said, strlen(said));
+    return err_fail(err, ERR_UNSUPPORTED, "manifests of type '%s' are not supported", clean.s);
+}
+
+static int add_to_buf(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    return buf_add(arg, bytes, len, "the manifest", err);
+}
+
+static int fetch(struct registry *registry, const char *repository, const char *reference,
+                 struct buf *body, struct registry_http_response *ret, struct err *err)
+{
+    cleanup_free char *url = NULL;
+    int rc = registry_make_url(registry, repository, "manifests", reference, &url, err);
+    if (rc < 0)
+        return rc;
+    static const char *const headers[] = {"Accept: " OCI_MEDIA_MANIFEST, "Accept: " OCI_MEDIA_INDEX,
+                                          "Accept: " DOCKER_MEDIA_MANIFEST,
+                                          "Accept: " DOCKER_MEDIA_LIST, NULL};
+    struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
+                                            .url = url,
+                                            .headers = headers,
+                                            .sink = add_to_buf,
+                                            .sink_arg = body,
+                                            .sink_max = REMOTE_MANIFEST_MAX};
+    cleanup_http_response struct registry_http_response response = {0};
+    rc = registry_http_perform(registry->http, &request, &response, err);
+    if (rc < 0)
+        return rc;
+    if (response.status != 200)
+        return registry_error_refusal(&response, err);
+    *ret = response;
+    response = (struct registry_http_response){0};
+    return 0;
+}
+
+int registry_manifest_get(struct remote *remote, const char *repository, const char *reference,
+                          struct remote_manifest *ret, struct err *err)
+{
+    int rc = check_names(repository, reference, err);
+    if (rc < 0)
+        return rc;
+    cleanup_buf struct buf body = BUF_INIT(REMOTE_MANIFEST_MAX);
+    cleanup_http_response struct registry_http_response response = {0};
+    rc = fetch(registry_of(remote), repository, reference, &body, &response, err);
+    if (rc < 0)
+        return rc;
+    const char *type;
+    rc = take_type(&response, &body, &type, err);
+    if (rc < 0)
+        return rc;
+    struct remote_manifest manifest = {.len = body.len};
+    rc = digest_bytes(buf_str(&body), body.len, &manifest.digest, err);
+    if (rc < 0)
+        return rc;
+    cleanup_free char *type_copy = strdup(type);
+    manifest.bytes = buf_steal(&body);
+    if (!type_copy || !manifest.bytes) {
+        free(manifest.bytes);
+        return err_errno(err, ENOMEM, "cannot keep a manifest");
+    }
+    manifest.media_type = steal_ptr(type_copy);
+    *ret = manifest;
+    return 0;
+}
+
+/* A media type goes into a header line, so nothing may end it early. */
+static int check_media_type(const char *media_type, struct err *err)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "!#$&^_.+-/";
+    size_t len = strnlen(media_type, REGISTRY_HTTP_VALUE_MAX);
+    if (len == 0 || len == REGISTRY_HTTP_VALUE_MAX || strspn(media_type, allowed) != len)
+        return err_fail(err, ERR_INVALID, "the media type of the manifest is malformed");
+    return 0;
+}
+
+static int put_manifest(struct registry *registry, const char *repository, const char *reference,
+                        const char *media_type, const struct digest *digest,
+                        const struct registry_http_request *body, struct err *err)
+{
+    int rc = check_media_type(media_type, err);
+    if (rc < 0)
+        return rc;
+    cleanup_free char *url = NULL;
+    rc = registry_make_url(registry, repository, "manifests", reference, &url, err);
+    if (rc < 0)
+        return rc;
+    char content_type[REGISTRY_HTTP_VALUE_MAX + sizeof "Content-Type: "];
+    snprintf(content_type, sizeof content_type, "Content-Type: %s", media_type);
+    const char *headers[] = {content_type, NULL};
+    struct registry_http_request request = *body;
+    request.method = REGISTRY_HTTP_PUT;
+    request.url = url;
+    request.headers = headers;
+    cleanup_http_response struct registry_http_response response = {0};
+    rc = registry_http_perform(registry->http, &request, &response, err);
+    if (rc < 0)
+        return rc;
+    if (response.status != 201 && response.status != 200)
+        return registry_error_refusal(&response, err);
+    rc = registry_error_if_web_page(&response, err);
+    if (rc < 0)
+        return rc;
+    return registry_error_if_other_digest(&response, digest, err);
+}
+
+int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,
+                          const char *media_type, const void *bytes, size_t len, struct err *err)
+{
+    struct digest digest;
+    int rc = digest_bytes(bytes, len, &digest, err);
+    if (rc < 0)
+        return rc;
+    struct digest_text text = digest_format(&digest);
+    const char *reference = tag ? tag : text.s;
+    rc = check_names(repository, reference, err);
+    if (rc < 0)
+        return rc;
+    if (len > REMOTE_MANIFEST_MAX)
+        return err_fail(err, ERR_TOO_LARGE,
+                        "the manifest has %zu bytes, more than the %d that registries take", len,
+                        REMOTE_MANIFEST_MAX);
+    struct registry_http_request body = {.body = bytes, .body_fd = -1, .body_size = len};
+    return put_manifest(registry_of(remote), repository, reference, media_type, &digest, &body,
+                        err);
+}
+
+int registry_manifest_delete(struct remote *remote, const char *repository,
+                             const struct digest *digest, struct err *err)
+{
+    struct registry *registry = registry_of(remote);
+    struct digest_text text = digest_format(digest);
+    int rc = check_names(repository, text.s, err);
+    if (rc < 0)
+        return rc;
+    cleanup_free char *url = NULL;
+    rc = registry_make_url(registry, repository, "manifests", text.s, &url, err);
+    if (rc < 0)
+        return rc;
+    struct registry_http_request request = {.method = REGISTRY_HTTP_DELETE, .url = url};
+    cleanup_http_response struct registry_http_response response = {0};
+    rc = registry_http_perform(registry->http, &request, &response, err);
+    if (rc < 0)
+        return rc;
+    if (response.status == 202 || response.status == 200 || response.status == 204)
+        return registry_error_if_web_page(&response, err);
+    rc = registry_error_refusal(&response, err);
+    if (response.status == 405 || registry_error_has_code(&response, "UNSUPPORTED"))
+        err_hint(err, "the registry was asked and does not delete; docker-registry does with "
+                      "REGISTRY_STORAGE_DELETE_ENABLED=true");
+    return rc;
+}

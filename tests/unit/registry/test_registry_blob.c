@@ -1,0 +1,404 @@
+#include "registry_fixture.h"
+
+#include "blobs.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define HELLO     "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+#define HELLO_URL "sha256%3A2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+#define OTHER     "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+#define OPENED(location)                                                                           \
+    "HTTP/1.1 202 Accepted\r\nLocation: " location "\r\nContent-Length: 0\r\n\r\n"
+#define STATUS(line) "HTTP/1.1 " line "\r\nContent-Length: 0\r\n\r\n"
+#define CREATED(digest)                                                                            \
+    "HTTP/1.1 201 Created\r\nDocker-Content-Digest: " digest "\r\nContent-Length: 0\r\n\r\n"
+
+static struct digest hello_digest(void)
+{
+    struct digest digest;
+    assert_int_equal(digest_parse(HELLO, &digest, NULL), 0);
+    return digest;
+}
+
+static int stat_hello(struct registry_fixture *fixture, uint64_t *ret_size, struct err *err)
+{
+    struct digest digest = hello_digest();
+    return fixture->remote->ops->blob_stat(fixture->remote, "a/n", &digest, ret_size, err);
+}
+
+static int put_hello(struct registry_fixture *fixture, struct err *err)
+{
+    struct digest digest = hello_digest();
+    cleanup_fd int fd = registry_fixture_file("hello", 5);
+    return fixture->remote->ops->blob_put(fixture->remote, "a/n", &digest, fd, 5, NULL, NULL, err);
+}
+
+static int get_hello(struct registry_fixture *fixture, struct buf *body, struct err *err)
+{
+    struct digest digest = hello_digest();
+    return fixture->remote->ops->blob_get(fixture->remote, "a/n", &digest, registry_fixture_add,
+                                          body, err);
+}
+
+static void stat_tells_presence_and_size(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    uint64_t size = 1;
+    registry_fixture_rules(fixture, {"HEAD", "/v2/a/n/blobs/" HELLO,
+                                     .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"});
+    assert_int_equal(stat_hello(fixture, &size, NULL), 1);
+    assert_int_equal(size, 5);
+    registry_fixture_rules(fixture,
+                           {"HEAD", "", .response = "HTTP/1.1 200 OK\r\n\r\n", .end = FAKE_CLOSE});
+    assert_int_equal(stat_hello(fixture, &size, NULL), 1);
+    assert_true(size == UINT64_MAX);
+    registry_fixture_rules(
+        fixture, {"HEAD", "", .response = "HTTP/1.1 404 Not Found\r\nContent-Length: 99\r\n\r\n"});
+    size = 7;
+    assert_int_equal(stat_hello(fixture, &size, NULL), 0);
+    assert_int_equal(size, 7);
+}
+
+static void stat_believes_no_nonsense(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const struct {
+        const char *response;
+        enum err_code code;
+    } cases[] = {
+        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\n", ERR_DAMAGED},
+        {"HTTP/1.1 200 OK\r\nDocker-Content-Digest: " OTHER "\r\nContent-Length: 5\r\n\r\n",
+         ERR_DIGEST},
+        {STATUS("401 Unauthorized"), ERR_DENIED},
+        {STATUS("403 Forbidden"), ERR_DENIED},
+        {STATUS("405 Method Not Allowed"), ERR_REFUSED},
+        {STATUS("429 Too Many Requests"), ERR_REFUSED},
+        {STATUS("500 Oops"), ERR_REFUSED},
+        {"HTTP/1.1 204 No Content\r\n\r\n", ERR_REFUSED},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rule = {"HEAD", "", .response = cases[i].response};
+        fake_http_set(fixture->fake, &rule, 1);
+        struct err err = ERR_INIT;
+        uint64_t size;
+        assert_true(stat_hello(fixture, &size, &err) < 0);
+        assert_int_equal(err.code, cases[i].code);
+        assert_non_null(strstr(err.text, "a/n"));
+    }
+}
+
+/* Addresses of upload sessions as registries give them (C03). */
+static void upload_addresses_are_resolved(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    cleanup_free char *absolute = NULL;
+    cleanup_free char *fragment = NULL;
+    assert_true(asprintf(&absolute, OPENED("http://%s/v2/x?_state=a%%2Bb%%3D"), fixture->host) > 0);
+    assert_true(asprintf(&fragment, OPENED("http://%s/v2/x#frag"), fixture->host) > 0);
+    const char *const cases[][2] = {
+        {OPENED("/v2/a/n/blobs/uploads/1"), "/v2/a/n/blobs/uploads/1?digest=" HELLO_URL},
+        {OPENED("/v2/a/n/blobs/uploads/1?_state=a%2Bb%3D&x="),
+         "/v2/a/n/blobs/uploads/1?_state=a%2Bb%3D&x=&digest=" HELLO_URL},
+        {OPENED("1"), "/v2/a/n/blobs/uploads/1?digest=" HELLO_URL},
+        {OPENED("uploads/1"), "/v2/a/n/blobs/uploads/uploads/1?digest=" HELLO_URL},
+        {OPENED("../uploads/1?s=1"), "/v2/a/n/blobs/uploads/1?s=1&digest=" HELLO_URL},
+        {absolute, "/v2/x?_state=a%2Bb%3D&digest=" HELLO_URL},
+        {fragment, "/v2/x?digest=" HELLO_URL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rules[] = {
+            {"POST", "/v2/a/n/blobs/uploads/", .response = cases[i][0]},
+            {"PUT", "/", .response = CREATED(HELLO)}};
+        fake_http_set(fixture->fake, rules, 2);
+        struct err err = ERR_INIT;
+        if (put_hello(fixture, &err) < 0)
+            fail_msg("%s: %s", cases[i][0], err.text);
+        assert_int_equal(fake_http_count(fixture->fake), 2);
+        const struct fake_http_request *opened = fake_http_at(fixture->fake, 0);
+        assert_string_equal(fake_http_header(opened, "Content-Length"), "0");
+        assert_null(fake_http_header(opened, "Content-Type"));
+        const struct fake_http_request *sent = fake_http_at(fixture->fake, 1);
+        cleanup_free char *target = strdup(sent->target);
+        for (char *p = target; (p = strstr(p, "%3a")) != NULL;) /* either case is right */
+            p[2] = 'A';
+        assert_string_equal(target, cases[i][1]);
+        assert_string_equal(sent->body, "hello");
+        assert_string_equal(fake_http_header(sent, "Content-Length"), "5");
+        assert_string_equal(fake_http_header(sent, "Content-Type"), "application/octet-stream");
+    }
+}
+
+static void upload_to_another_origin(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    struct fake_http *other = NULL;
+    assert_int_equal(fake_http_start(NULL, NULL, NULL, &other, NULL), 0);
+    cleanup_free char *opened = NULL;
+    assert_true(asprintf(&opened, OPENED("http://localhost:%d/up"), fake_http_port(other)) > 0);
+    struct fake_http_rule open = {"POST", "", .response = opened};
+    struct fake_http_rule put = {"PUT", "/up", .response = CREATED(HELLO)};
+    fake_http_set(fixture->fake, &open, 1);
+    fake_http_set(other, &put, 1);
+    struct err err = ERR_INIT;
+    assert_int_equal(put_hello(fixture, &err), 0);
+    assert_string_equal(fake_http_at(other, 0)->body, "hello");
+    fake_http_stop(other);
+}
+
+static void sessions_that_do_not_open(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const struct {
+        const char *response;
+        enum err_code code;
+    } cases[] = {
+        {STATUS("202 Accepted"), ERR_DAMAGED},
+        {OPENED(""), ERR_DAMAGED},
+        {OPENED("http://other.example/up"), ERR_REFUSED},
+        {OPENED("file:///etc/passwd"), ERR_REFUSED},
+        {STATUS("200 OK"), ERR_REFUSED},
+        {STATUS("401 Unauthorized"), ERR_DENIED},
+        {STATUS("404 Not Found"), ERR_NOT_FOUND},
+        {STATUS("429 Too Many Requests"), ERR_REFUSED},
+        {STATUS("503 Away"), ERR_REFUSED},
+        {"HTTP/1.1 307 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rule = {"POST", "", .response = cases[i].response};
+        fake_http_set(fixture->fake, &rule, 1);
+        struct err err = ERR_INIT;
+        assert_true(put_hello(fixture, &err) < 0);
+        assert_int_equal(err.code, cases[i].code);
+        assert_int_equal(fake_http_count(fixture->fake), 1);
+    }
+}
+
+static void other_successes_of_an_upload(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const char *const answers[] = {STATUS("200 OK"), "HTTP/1.1 204 No Content\r\n\r\n",
+                                          STATUS("201 Created")};
+    /* Without a digest in the answer the registry is asked. */
+    static const char present[] = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+    for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+        struct fake_http_rule rules[] = {{"POST", "", .response = OPENED("/up")},
+                                         {"PUT", "/up", .response = answers[i]},
+                                         {"HEAD", "/v2/a/n/blobs/" HELLO, .response = present}};
+        fake_http_set(fixture->fake, rules, 3);
+        assert_int_equal(put_hello(fixture, NULL), 0);
+        assert_int_equal(fake_http_count(fixture->fake), 3);
+    }
+}
+
+static void uploads_that_are_not_confirmed_fail(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const struct {
+        const char *put;
+        const char *head;
+        enum err_code code;
+    } cases[] = {
+        {CREATED(OTHER), STATUS("200 OK"), ERR_DIGEST},
+        {CREATED("nonsense"), STATUS("200 OK"), ERR_DIGEST},
+        {STATUS("201 Created"), STATUS("404 Not Found"), ERR_REFUSED},
+        {STATUS("201 Created"), "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", ERR_DIGEST},
+        {STATUS("201 Created"), STATUS("500 Oops"), ERR_REFUSED},
+        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi",
+         STATUS("200 OK"), ERR_DAMAGED},
+        {STATUS("202 Accepted"), STATUS("200 OK"), ERR_REFUSED},
+        {STATUS("401 Unauthorized"), STATUS("200 OK"), ERR_DENIED},
+        {STATUS("404 Not Found"), STATUS("200 OK"), ERR_NOT_FOUND},
+        {STATUS("413 Too Large"), STATUS("200 OK"), ERR_REFUSED},
+        {STATUS("500 Oops"), STATUS("200 OK"), ERR_REFUSED},
+        {"HTTP/1.1 307 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", STATUS("200 OK"),
+         ERR_REFUSED},
+        {"HTTP/1.1 400 Bad\r\nContent-Length: 65\r\n\r\n"
+         "{\"errors\":[{\"code\":\"DIGEST_INVALID\",\"message\":\"not the digest\"}]}",
+         STATUS("200 OK"), ERR_DIGEST},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rules[] = {{"POST", "", .response = OPENED("/up?s=1")},
+                                         {"PUT", "/up", .response = cases[i].put},
+                                         {"HEAD", "", .response = cases[i].head},
+                                         {"DELETE", "/up?s=1", .response = STATUS("204 Gone")}};
+        fake_http_set(fixture->fake, rules, 4);
+        struct err err = ERR_INIT;
+        int rc = put_hello(fixture, &err);
+        if (rc >= 0 || err.code != cases[i].code)
+            fail_msg("case %zu: %d %s", i, rc, err.text);
+    }
+}
+
+/* A refused or cancelled upload leaves no session behind. */
+static void failed_sessions_are_abandoned(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_rules(fixture, {"POST", "", .response = OPENED("/up?s=1")},
+                           {"PUT", "/up", .response = STATUS("500 Oops")},
+                           {"DELETE", "/up", .response = STATUS("500 Oops")});
+    struct err err = ERR_INIT;
+    assert_true(put_hello(fixture, &err) < 0);
+    assert_int_equal(fake_http_count(fixture->fake), 3);
+    assert_string_equal(fake_http_at(fixture->fake, 2)->method, "DELETE");
+    assert_string_equal(fake_http_at(fixture->fake, 2)->target, "/up?s=1");
+    registry_fixture_rules(fixture, {"POST", "", .response = OPENED("/up")},
+                           {"PUT", "/up", .response = "", .end = FAKE_CLOSE});
+    assert_int_equal(put_hello(fixture, NULL), -EHOSTUNREACH);
+    assert_int_equal(fake_http_count(fixture->fake), 2); /* nobody to tell it to */
+}
+
+static void early_success_is_no_success(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_rules(fixture, {"POST", "", .response = OPENED("/up")},
+                           {"PUT", "/up", .response = CREATED(HELLO), .skip_body = true,
+                            .no_continue = true, .end = FAKE_CLOSE},
+                           {"DELETE", "", .response = STATUS("204 Gone")});
+    struct digest digest = hello_digest();
+    cleanup_free char *bytes = registry_fixture_noise(32 << 20, 1);
+    cleanup_fd int fd = registry_fixture_file(bytes, 32 << 20);
+    struct err err = ERR_INIT;
+    assert_true(fixture->remote->ops->blob_put(fixture->remote, "n", &digest, fd, 32 << 20, NULL,
+                                               NULL, &err) < 0);
+    assert_true(err.code == ERR_DAMAGED || err.code == ERR_UNREACHABLE);
+}
+
+static void downloads(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_rules(fixture,
+                           {"GET", "/v2/a/n/blobs/" HELLO,
+                            .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"});
+    cleanup_buf struct buf body = BUF_INIT(100);
+    assert_int_equal(get_hello(fixture, &body, NULL), 0);
+    assert_string_equal(buf_str(&body), "hello");
+    static const struct {
+        const char *response;
+        enum err_code code;
+    } cases[] = {
+        {STATUS("404 Not Found"), ERR_NOT_FOUND},  {STATUS("401 Unauthorized"), ERR_DENIED},
+        {STATUS("403 Forbidden"), ERR_DENIED},     {STATUS("429 Too Many"), ERR_REFUSED},
+        {STATUS("500 Oops"), ERR_REFUSED},         {STATUS("416 Range"), ERR_REFUSED},
+        {STATUS("206 Partial"), ERR_REFUSED},      {"HTTP/1.1 204 Nothing\r\n\r\n", ERR_REFUSED},
+        {STATUS("304 Not Modified"), ERR_REFUSED},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rule = {"GET", "", .response = cases[i].response};
+        fake_http_set(fixture->fake, &rule, 1);
+        struct err err = ERR_INIT;
+        buf_free(&body);
+        assert_true(get_hello(fixture, &body, &err) < 0);
+        assert_int_equal(err.code, cases[i].code);
+        assert_int_equal(body.len, 0);
+    }
+}
+
+static int full_sink(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    (void)arg, (void)bytes, (void)len;
+    return err_fail(err, ERR_NO_SPACE, "the disk is full");
+}
+
+static void failure_of_the_sink_comes_through(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_rules(
+        fixture, {"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"});
+    struct digest digest = hello_digest();
+    struct err err = ERR_INIT;
+    assert_int_equal(
+        fixture->remote->ops->blob_get(fixture->remote, "n", &digest, full_sink, NULL, &err),
+        -ENOSPC);
+    assert_int_equal(err.code, ERR_NO_SPACE);
+    assert_non_null(strstr(err.text, "the disk is full"));
+}
+
+/* What a store takes from a lying registry: nothing (I6). */
+static void stores_take_nothing_wrong(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    void *scratch_state;
+    assert_int_equal(scratch_setup(&scratch_state), 0);
+    struct blobs *blobs = NULL;
+    assert_int_equal(blobs_open(scratch_path(scratch_state, "store"), &blobs, NULL), 0);
+    static const struct {
+        struct fake_http_rule rule;
+        enum err_code code;
+    } cases[] = {
+        {{"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhellO"}, ERR_DIGEST},
+        {{"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhell"}, ERR_DIGEST},
+        {{"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello!"}, ERR_DIGEST},
+        {{"GET", "",
+          .response = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+                      "Content-Length: 5\r\n\r\n<htm>"},
+         ERR_DIGEST},
+        {{"GET", "",
+          .response = "HTTP/1.1 200 OK\r\nDocker-Content-Digest: " HELLO "\r\n"
+                      "Content-Length: 5\r\n\r\nhellO"},
+         ERR_DIGEST},
+        {{"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n",
+          .repeat = 1 << 20},
+         ERR_DIGEST},
+        {{"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
+          .end = FAKE_CLOSE},
+         ERR_UNREACHABLE},
+        {{"GET", "", .response = "HTTP/1.1 200 OK\r\n\r\nhell", .end = FAKE_CLOSE}, ERR_DIGEST},
+    };
+    struct digest digest = hello_digest();
+    uint64_t size;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        fake_http_set(fixture->fake, &cases[i].rule, 1);
+        struct err err = ERR_INIT;
+        int rc = remote_pull_blob(fixture->remote, "n", blobs, &digest, 5, NULL, NULL, NULL, &err);
+        if (rc >= 0 || err.code != cases[i].code)
+            fail_msg("case %zu: %d %s", i, rc, err.text);
+        assert_int_equal(blobs_stat(blobs, &digest, &size, NULL), -ENOENT);
+    }
+    registry_fixture_rules(
+        fixture, {"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!!"});
+    assert_int_equal(
+        remote_pull_blob(fixture->remote, "n", blobs, &digest, 5, NULL, NULL, NULL, NULL), 0);
+    blobs_close(blobs);
+    assert_int_equal(scratch_teardown(&scratch_state), 0);
+}
+
+static void fault_point_ends_an_upload(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_rules(fixture, {"POST", "", .response = OPENED("/up")},
+                           {"DELETE", "/up", .response = STATUS("204 Gone")});
+    setenv("VARVE_FAULT", "registry.upload-opened=eio", 1);
+    int rc = put_hello(fixture, NULL);
+    unsetenv("VARVE_FAULT");
+#ifdef VARVE_FAULT_POINTS
+    assert_int_equal(rc, -EIO);
+    assert_int_equal(fake_http_count(fixture->fake), 2);
+#else
+    assert_int_equal(rc, -EREMOTEIO); /* no rule for the PUT */
+#endif
+}
+
+#define test(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, registry_fixture_setup, registry_fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(stat_tells_presence_and_size),        test(stat_believes_no_nonsense),
+        test(upload_addresses_are_resolved),       test(upload_to_another_origin),
+        test(sessions_that_do_not_open),           test(other_successes_of_an_upload),
+        test(uploads_that_are_not_confirmed_fail), test(failed_sessions_are_abandoned),
+        test(early_success_is_no_success),         test(downloads),
+        test(failure_of_the_sink_comes_through),   test(stores_take_nothing_wrong),
+        test(fault_point_ends_an_upload),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,294 @@
+#include "registry_fixture.h"
+
+#include "oci_image.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define OTHER        "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+#define STATUS(line) "HTTP/1.1 " line "\r\nContent-Length: 0\r\n\r\n"
+#define EMPTY_MANIFEST                                                                             \
+    "{\"config\":{\"digest\":\"" OTHER "\",\"mediaType\":\"" OCI_MEDIA_CONFIG                      \
+    "\",\"size\":2},\"layers\":[],\"mediaType\":\"" OCI_MEDIA_MANIFEST "\",\"schemaVersion\":2}"
+
+/* An answer with this Content-Type (NULL: none) and body. Caller frees. */
+static char *answer(const char *type, const char *body)
+{
+    char *text;
+    assert_true(asprintf(&text, "HTTP/1.1 200 OK\r\n%s%s%sContent-Length: %zu\r\n\r\n%s",
+                         type ? "Content-Type: " : "", type ? type : "", type ? "\r\n" : "",
+                         strlen(body), body) > 0);
+    return text;
+}
+
+static int get(struct registry_fixture *fixture, const char *reference, struct remote_manifest *ret,
+               struct err *err)
+{
+    return fixture->remote->ops->manifest_get(fixture->remote, "a/n", reference, ret, err);
+}
+
+static void all_kinds_are_asked_for(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    cleanup_free char *response = answer(OCI_MEDIA_MANIFEST, EMPTY_MANIFEST);
+    struct fake_http_rule rule = {"GET", "/v2/a/n/manifests/t.1", .response = response};
+    fake_http_set(fixture->fake, &rule, 1);
+    cleanup_remote_manifest struct remote_manifest manifest = {0};
+    assert_int_equal(get(fixture, "t.1", &manifest, NULL), 0);
+    assert_string_equal(manifest.bytes, EMPTY_MANIFEST);
+    assert_int_equal(manifest.len, strlen(EMPTY_MANIFEST));
+    assert_string_equal(manifest.media_type, OCI_MEDIA_MANIFEST);
+    struct digest digest;
+    assert_int_equal(digest_bytes(EMPTY_MANIFEST, strlen(EMPTY_MANIFEST), &digest, NULL), 0);
+    assert_true(digest_equal(&digest, &manifest.digest));
+    const char *headers = fake_http_at(fixture->fake, 0)->headers;
+    assert_non_null(strstr(headers, "Accept: " OCI_MEDIA_MANIFEST "\r\n"));
+    assert_non_null(strstr(headers, "Accept: " OCI_MEDIA_INDEX "\r\n"));
+    assert_non_null(strstr(headers, "Accept: " DOCKER_MEDIA_MANIFEST "\r\n"));
+    assert_non_null(strstr(headers, "Accept: " DOCKER_MEDIA_LIST "\r\n"));
+}
+
+static void media_types_come_without_parameters(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const char *const cases[][2] = {
+        {OCI_MEDIA_MANIFEST "; charset=utf-8", OCI_MEDIA_MANIFEST},
+        {OCI_MEDIA_INDEX ";charset=utf-8", OCI_MEDIA_INDEX},
+        {DOCKER_MEDIA_MANIFEST " ; x=y", DOCKER_MEDIA_MANIFEST},
+        {DOCKER_MEDIA_LIST, DOCKER_MEDIA_LIST},
+        {"Application/VND.oci.image.Manifest.v1+JSON", OCI_MEDIA_MANIFEST},
+        {"application/json", OCI_MEDIA_MANIFEST}, /* the document says */
+        {"text/plain; charset=utf-8", OCI_MEDIA_MANIFEST},
+        {NULL, OCI_MEDIA_MANIFEST},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cleanup_free char *response = answer(cases[i][0], EMPTY_MANIFEST);
+        struct fake_http_rule rule = {"GET", "", .response = response};
+        fake_http_set(fixture->fake, &rule, 1);
+        cleanup_remote_manifest struct remote_manifest manifest = {0};
+        struct err err = ERR_INIT;
+        if (get(fixture, "t", &manifest, &err) < 0)
+            fail_msg("%s: %s", cases[i][0] ? cases[i][0] : "nothing", err.text);
+        assert_string_equal(manifest.media_type, cases[i][1]);
+    }
+}
+
+static void other_answers_are_no_manifests(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const struct {
+        const char *type;
+        const char *body;
+        enum err_code code;
+    } cases[] = {
+        {"text/html", "<html>log in", ERR_DAMAGED},
+        {"text/html; charset=utf-8", EMPTY_MANIFEST, ERR_DAMAGED},
+        {"application/vnd.docker.distribution.manifest.v1+prettyjws", "{}", ERR_UNSUPPORTED},
+        {"application/vnd.example", EMPTY_MANIFEST, ERR_UNSUPPORTED},
+        {NULL, "hello", ERR_DAMAGED},
+        {NULL, "", ERR_DAMAGED},
+        {"application/json", "[1]", ERR_DAMAGED},
+        {"application/json", "{}", ERR_DAMAGED},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cleanup_free char *response = answer(cases[i].type, cases[i].body);
+        struct fake_http_rule rule = {"GET", "", .response = response};
+        fake_http_set(fixture->fake, &rule, 1);
+        struct remote_manifest manifest = {0};
+        struct err err = ERR_INIT;
+        int rc = get(fixture, "t", &manifest, &err);
+        if (rc >= 0 || err.code != cases[i].code)
+            fail_msg("case %zu: %d %s", i, rc, err.text);
+        assert_null(manifest.bytes);
+    }
+}
+
+static void refusals_have_their_codes(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const struct {
+        const char *response;
+        enum err_code code;
+    } cases[] = {
+        {STATUS("404 Not Found"), ERR_NOT_FOUND},    {STATUS("401 Unauthorized"), ERR_DENIED},
+        {STATUS("403 Forbidden"), ERR_DENIED},       {STATUS("429 Too Many"), ERR_REFUSED},
+        {STATUS("500 Oops"), ERR_REFUSED},           {"HTTP/1.1 204 Nothing\r\n\r\n", ERR_REFUSED},
+        {STATUS("406 Not Acceptable"), ERR_REFUSED},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rule = {"GET", "", .response = cases[i].response};
+        fake_http_set(fixture->fake, &rule, 1);
+        struct remote_manifest manifest;
+        struct err err = ERR_INIT;
+        assert_true(get(fixture, "t", &manifest, &err) < 0);
+        assert_int_equal(err.code, cases[i].code);
+    }
+}
+
+static void size_is_bounded(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    char head[256];
+    for (int more = 0; more < 2; more++) {
+        snprintf(head, sizeof head,
+                 "HTTP/1.1 200 OK\r\nContent-Type: " OCI_MEDIA_MANIFEST
+                 "\r\nContent-Length: %d\r\n\r\n",
+                 REMOTE_MANIFEST_MAX + more);
+        struct fake_http_rule rule = {"GET", "", .response = head,
+                                      .repeat = (size_t)(REMOTE_MANIFEST_MAX + more)};
+        fake_http_set(fixture->fake, &rule, 1);
+        cleanup_remote_manifest struct remote_manifest manifest = {0};
+        struct err err = ERR_INIT;
+        int rc = get(fixture, "t", &manifest, &err);
+        assert_int_equal(rc, more ? -EFBIG : 0);
+        assert_int_equal(err.code, more ? ERR_TOO_LARGE : ERR_NONE);
+        assert_int_equal(manifest.len, more ? 0 : REMOTE_MANIFEST_MAX);
+    }
+}
+
+/* The digest is computed here; what the registry says about it does not count (C11). */
+static void digest_is_our_own(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_rules(fixture, {"GET", "",
+                                     .response = "HTTP/1.1 200 OK\r\nContent-Type: " OCI_MEDIA_INDEX
+                                                 "\r\nDocker-Content-Digest: " OTHER
+                                                 "\r\nContent-Length: 2\r\n\r\n{}"});
+    cleanup_remote_manifest struct remote_manifest manifest = {0};
+    assert_int_equal(get(fixture, OTHER, &manifest, NULL), 0);
+    assert_string_equal(digest_format(&manifest.digest).s,
+                        "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
+    struct remote_manifest none;
+    struct err err = ERR_INIT;
+    assert_true(remote_manifest_get(fixture->remote, "a/n", OTHER, &none, &err) < 0);
+    assert_int_equal(err.code, ERR_DIGEST);
+}
+
+static int put(struct registry_fixture *fixture, const char *tag, const char *type,
+               const char *bytes, size_t len, struct err *err)
+{
+    return fixture->remote->ops->manifest_put(fixture->remote, "a/n", tag, type, bytes, len, err);
+}
+
+static void manifests_are_put(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_rules(fixture, {"PUT", "", .response = STATUS("201 Created")});
+    assert_int_equal(put(fixture, "t", OCI_MEDIA_MANIFEST, "{}", 2, NULL), 0);
+    assert_int_equal(put(fixture, NULL, OCI_MEDIA_INDEX, "{}", 2, NULL), 0);
+    const struct fake_http_request *by_tag = fake_http_at(fixture->fake, 0);
+    assert_string_equal(by_tag->target, "/v2/a/n/manifests/t");
+    assert_string_equal(fake_http_header(by_tag, "Content-Type"), OCI_MEDIA_MANIFEST);
+    assert_string_equal(by_tag->body, "{}");
+    const struct fake_http_request *by_digest = fake_http_at(fixture->fake, 1);
+    assert_string_equal(by_digest->target,
+                        "/v2/a/n/manifests/"
+                        "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
+    assert_string_equal(fake_http_header(by_digest, "Content-Type"), OCI_MEDIA_INDEX);
+}
+
+static void puts_that_fail(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const struct {
+        const char *response;
+        enum err_code code;
+    } cases[] = {
+        {"HTTP/1.1 201 Created\r\nDocker-Content-Digest: " OTHER "\r\nContent-Length: 0\r\n\r\n",
+         ERR_DIGEST},
+        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n", ERR_DAMAGED},
+        {STATUS("400 Bad"), ERR_REFUSED},
+        {STATUS("401 Unauthorized"), ERR_DENIED},
+        {STATUS("404 Not Found"), ERR_NOT_FOUND},
+        {STATUS("409 Conflict"), ERR_REFUSED},
+        {STATUS("413 Too Large"), ERR_REFUSED},
+        {STATUS("500 Oops"), ERR_REFUSED},
+        {"HTTP/1.1 308 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rule = {"PUT", "", .response = cases[i].response};
+        fake_http_set(fixture->fake, &rule, 1);
+        struct err err = ERR_INIT;
+        assert_true(put(fixture, "t", OCI_MEDIA_MANIFEST, "{}", 2, &err) < 0);
+        assert_int_equal(err.code, cases[i].code);
+        assert_int_equal(fake_http_count(fixture->fake), 1);
+    }
+}
+
+static void bad_puts_are_not_sent(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    registry_fixture_rules(fixture, {"PUT", "", .response = STATUS("201 Created")});
+    static const char *const types[] = {"", "a b", "a/b\r\nX: y", "a/b;c", "\xff"};
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        assert_int_equal(put(fixture, "t", types[i], "{}", 2, NULL), -EINVAL);
+    cleanup_free char *bytes = registry_fixture_noise(REMOTE_MANIFEST_MAX + 1, 1);
+    struct err err = ERR_INIT;
+    assert_int_equal(put(fixture, "t", "a/b", bytes, REMOTE_MANIFEST_MAX + 1, &err), -EFBIG);
+    assert_int_equal(err.code, ERR_TOO_LARGE);
+    assert_int_equal(fake_http_count(fixture->fake), 0);
+    assert_int_equal(put(fixture, "t", "a/b", bytes, REMOTE_MANIFEST_MAX, NULL), 0);
+    assert_int_equal(fake_http_at(fixture->fake, 0)->body_len, REMOTE_MANIFEST_MAX);
+}
+
+/* Answers to a delete (C14). */
+static void deletes(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const struct {
+        const char *response;
+        enum err_code code;
+    } cases[] = {
+        {STATUS("202 Accepted"), ERR_NONE},
+        {"HTTP/1.1 204 Gone\r\n\r\n", ERR_NONE},
+        {STATUS("200 OK"), ERR_NONE},
+        {STATUS("404 Not Found"), ERR_NOT_FOUND},
+        {STATUS("405 Method Not Allowed"), ERR_REFUSED},
+        {STATUS("401 Unauthorized"), ERR_DENIED},
+        {STATUS("429 Too Many"), ERR_REFUSED},
+        {"HTTP/1.1 400 Bad\r\nContent-Length: "
+         "36\r\n\r\n{\"errors\":[{\"code\":\"UNSUPPORTED\"}]}\n",
+         ERR_REFUSED},
+        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n", ERR_DAMAGED},
+    };
+    struct digest digest;
+    assert_int_equal(digest_bytes("{}", 2, &digest, NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rule = {"DELETE", "/v2/a/n/manifests/sha256:44136fa3",
+                                      .response = cases[i].response};
+        fake_http_set(fixture->fake, &rule, 1);
+        struct err err = ERR_INIT;
+        int rc = fixture->remote->ops->manifest_delete(fixture->remote, "a/n", &digest, &err);
+        assert_int_equal(rc == 0, cases[i].code == ERR_NONE);
+        assert_int_equal(err.code, cases[i].code);
+        bool says_how = strstr(err.hint, "REGISTRY_STORAGE_DELETE_ENABLED") != NULL;
+        assert_int_equal(says_how, strstr(cases[i].response, "405") != NULL ||
+                                       strstr(cases[i].response, "UNSUPPORTED") != NULL);
+    }
+}
+
+#define test(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, registry_fixture_setup, registry_fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(all_kinds_are_asked_for),
+        test(media_types_come_without_parameters),
+        test(other_answers_are_no_manifests),
+        test(refusals_have_their_codes),
+        test(size_is_bounded),
+        test(digest_is_our_own),
+        test(manifests_are_put),
+        test(puts_that_fail),
+        test(bad_puts_are_not_sent),
+        test(deletes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

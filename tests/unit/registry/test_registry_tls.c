@@ -1,0 +1,312 @@
+/* TLS of the registry client: who is trusted, who sees the client certificate (C18). */
+
+#include "registry_fixture.h"
+
+#include "test_certs.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define OK_EMPTY "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+struct tls {
+    struct scratch *scratch;
+    char ca[128];
+    char server[128];
+    char server_key[128];
+    char wrong[128];
+    char wrong_key[128];
+    char client[128];
+    char client_key[128];
+};
+
+static int setup(void **state)
+{
+    struct tls *tls = calloc(1, sizeof *tls);
+    if (!tls || scratch_setup((void **)&tls->scratch) < 0)
+        return -1;
+    *state = tls;
+    const struct {
+        char *to;
+        const char *name;
+    } files[] = {{tls->ca, "ca.pem"},
+                 {tls->server, "server.pem"},
+                 {tls->server_key, "server.key"},
+                 {tls->wrong, "wrong.pem"},
+                 {tls->wrong_key, "wrong.key"},
+                 {tls->client, "client.pem"},
+                 {tls->client_key, "client.key"}};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        snprintf(files[i].to, 128, "%s", scratch_path(tls->scratch, files[i].name));
+    struct err err = ERR_INIT;
+    int rc = test_certs_make(tls->scratch->path, &err);
+    if (rc < 0)
+        fprintf(stderr, "%s\n", err.text);
+    return rc;
+}
+
+static int teardown(void **state)
+{
+    struct tls *tls = *state;
+    int rc = scratch_teardown((void **)&tls->scratch);
+    free(tls);
+    return rc;
+}
+
+/* Asks https://<host>:<port> for a blob that it may have. */
+static int ask(const char *host, int port, const struct registry_options *options, struct err *err)
+{
+    cleanup_free char *url = NULL;
+    assert_true(asprintf(&url, "https://%s:%d", host, port) > 0);
+    struct remote *remote = NULL;
+    assert_int_equal(registry_open(url, options, &remote, NULL), 0);
+    struct digest digest;
+    assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
+    uint64_t size;
+    int rc = remote->ops->blob_stat(remote, "n", &digest, &size, err);
+    remote_close(remote);
+    return rc;
+}
+
+static struct fake_http *start(const char *cert, const char *key, const char *client_ca,
+                               const char *response)
+{
+    struct fake_http *fake = NULL;
+    struct err err = ERR_INIT;
+    if (fake_http_start(cert, key, client_ca, &fake, &err) < 0)
+        fail_msg("%s", err.text);
+    struct fake_http_rule rule = {NULL, "", .response = response};
+    fake_http_set(fake, &rule, 1);
+    return fake;
+}
+
+static void unknown_authorities_are_not_trusted(void **state)
+{
+    struct tls *tls = *state;
+    struct fake_http *fake = start(tls->server, tls->server_key, NULL, OK_EMPTY);
+    struct err err = ERR_INIT;
+    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), NULL, &err), -EHOSTUNREACH);
+    assert_int_equal(err.code, ERR_UNREACHABLE);
+    assert_non_null(strstr(err.text, "not trusted"));
+    assert_non_null(strstr(err.hint, "ca_file"));
+    assert_int_equal(fake_http_count(fake), 0);
+    fake_http_stop(fake);
+}
+
+static void configured_authorities_are_trusted(void **state)
+{
+    struct tls *tls = *state;
+    struct fake_http *fake = start(tls->server, tls->server_key, NULL, OK_EMPTY);
+    struct registry_options options = {.ca_file = tls->ca};
+    struct err err = ERR_INIT;
+    if (ask("127.0.0.1", fake_http_port(fake), &options, &err) != 1)
+        fail_msg("%s", err.text);
+    assert_int_equal(ask("localhost", fake_http_port(fake), &options, NULL), 1);
+    assert_int_equal(fake_http_count(fake), 2);
+    fake_http_stop(fake);
+}
+
+/* Being in the list of insecure hosts allows plain http, not bad certificates. */
+static void wrong_names_are_not_trusted(void **state)
+{
+    struct tls *tls = *state;
+    struct fake_http *fake = start(tls->wrong, tls->wrong_key, NULL, OK_EMPTY);
+    struct registry_options options = {.ca_file = tls->ca, .insecure_hosts = "127.0.0.1"};
+    struct err err = ERR_INIT;
+    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &options, &err), -EHOSTUNREACH);
+    assert_non_null(strstr(err.text, "not trusted"));
+    assert_int_equal(fake_http_count(fake), 0);
+    fake_http_stop(fake);
+}
+
+static void bad_files_are_named(void **state)
+{
+    struct tls *tls = *state;
+    scratch_write(tls->scratch, "empty.pem", "", 0);
+    scratch_write(tls->scratch, "garbage.pem", "-----BEGIN GARBAGE", 18);
+    struct fake_http *fake = start(tls->server, tls->server_key, tls->ca, OK_EMPTY);
+    static const char *const names[] = {"missing.pem", "empty.pem", "garbage.pem"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct registry_options bad_ca = {.ca_file = scratch_path(tls->scratch, names[i])};
+        struct err err = ERR_INIT;
+        assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &bad_ca, &err), -EINVAL);
+        assert_non_null(strstr(err.hint, "ca_file"));
+        struct registry_options bad_cert = {.ca_file = tls->ca,
+                                            .client_cert = scratch_path(tls->scratch, names[i]),
+                                            .client_key = tls->client_key};
+        err_clear(&err);
+        assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &bad_cert, &err), -EINVAL);
+        assert_non_null(strstr(err.hint, "client_cert"));
+    }
+    struct registry_options other_key = {
+        .ca_file = tls->ca, .client_cert = tls->client, .client_key = tls->server_key};
+    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &other_key, NULL), -EINVAL);
+    assert_int_equal(fake_http_count(fake), 0);
+    fake_http_stop(fake);
+}
+
+static int discard(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    (void)bytes, (void)err;
+    *(size_t *)arg += len;
+    return 0;
+}
+
+/* Another port is another origin, also when it asks for a certificate of the same authority. */
+static void client_certificates_stay_at_home(void **state)
+{
+    struct tls *tls = *state;
+    struct fake_http *storage = start(tls->server, tls->server_key, tls->ca,
+                                      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    cleanup_free char *moved = NULL;
+    assert_true(asprintf(&moved,
+                         "HTTP/1.1 307 Moved\r\nLocation: https://127.0.0.1:%d/b\r\n"
+                         "Content-Length: 0\r\n\r\n",
+                         fake_http_port(storage)) > 0);
+    struct fake_http *fake = start(tls->server, tls->server_key, tls->ca, moved);
+    cleanup_free char *url = NULL;
+    assert_true(asprintf(&url, "https://127.0.0.1:%d", fake_http_port(fake)) > 0);
+    struct registry_options options = {
+        .ca_file = tls->ca, .client_cert = tls->client, .client_key = tls->client_key};
+    struct remote *remote = NULL;
+    assert_int_equal(registry_open(url, &options, &remote, NULL), 0);
+    struct digest digest;
+    assert_int_equal(digest_bytes("hello", 5, &digest, NULL), 0);
+    for (size_t i = 0; i < 3; i++) { /* also on connections that are used again */
+        size_t len = 0;
+        struct err err = ERR_INIT;
+        if (remote->ops->blob_get(remote, "n", &digest, discard, &len, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(len, 5);
+        assert_true(fake_http_at(fake, i)->client_cert);
+        assert_false(fake_http_at(storage, i)->client_cert);
+    }
+    remote_close(remote);
+    fake_http_stop(fake);
+    fake_http_stop(storage);
+}
+
+static void redirects_stay_encrypted(void **state)
+{
+    struct tls *tls = *state;
+    struct fake_http *plain =
+        start(NULL, NULL, NULL, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    cleanup_free char *moved = NULL;
+    assert_true(asprintf(&moved,
+                         "HTTP/1.1 302 Moved\r\nLocation: http://127.0.0.1:%d/b\r\n"
+                         "Content-Length: 0\r\n\r\n",
+                         fake_http_port(plain)) > 0);
+    struct fake_http *fake = start(tls->server, tls->server_key, NULL, moved);
+    struct registry_options options = {.ca_file = tls->ca, .insecure_hosts = "127.0.0.1"};
+    struct err err = ERR_INIT;
+    assert_true(ask("127.0.0.1", fake_http_port(fake), &options, &err) < 0);
+    assert_int_equal(err.code, ERR_REFUSED);
+    assert_non_null(strstr(err.text, "plain http"));
+    assert_int_equal(fake_http_count(plain), 0);
+    fake_http_stop(fake);
+    fake_http_stop(plain);
+}
+
+static void https_to_a_plain_port(void **state)
+{
+    (void)state;
+    struct fake_http *fake = start(NULL, NULL, NULL, OK_EMPTY);
+    struct err err = ERR_INIT;
+    struct registry_options options = {0};
+    struct remote *remote = NULL;
+    cleanup_free char *url = NULL;
+    assert_true(asprintf(&url, "https://127.0.0.1:%d", fake_http_port(fake)) > 0);
+    assert_int_equal(registry_open(url, &options, &remote, NULL), 0);
+    registry_http_set_timeouts(registry_of(remote)->http, 1, 1, 1);
+    struct digest digest;
+    assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
+    uint64_t size;
+    assert_int_equal(remote->ops->blob_stat(remote, "n", &digest, &size, &err), -EHOSTUNREACH);
+    remote_close(remote);
+    fake_http_stop(fake);
+}
+
+/* The peer closes at once, again and again: writing to it raises no signal. */
+static void closed_tls_connections_raise_no_signal(void **state)
+{
+    struct tls *tls = *state;
+    struct fake_http *fake = start(tls->server, tls->server_key, NULL, OK_EMPTY);
+    static const struct fake_http_rule rules[] = {
+        {"PUT", "", .response = "", .skip_body = true, .end = FAKE_RESET},
+        {NULL, "", .response = OK_EMPTY, .end = FAKE_CLOSE},
+    };
+    fake_http_set(fake, rules, 2);
+    cleanup_free char *url = NULL;
+    assert_true(asprintf(&url, "https://127.0.0.1:%d", fake_http_port(fake)) > 0);
+    struct registry_options options = {.ca_file = tls->ca};
+    struct remote *remote = NULL;
+    assert_int_equal(registry_open(url, &options, &remote, NULL), 0);
+    cleanup_free char *bytes = registry_fixture_noise(1 << 20, 1);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(remote->ops->manifest_put(remote, "n", "t", "a/b", bytes, 1 << 20, NULL),
+                         -EHOSTUNREACH);
+        struct digest digest;
+        assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
+        uint64_t size;
+        assert_int_equal(remote->ops->blob_stat(remote, "n", &digest, &size, NULL), 1);
+    }
+    remote_close(remote);
+    fake_http_stop(fake);
+}
+
+/* The real registry, which demands a certificate of the client. */
+static void real_registry_with_client_certificates(void **state)
+{
+    struct tls *tls = *state;
+    struct registry_server_options server_options = {
+        .tls_cert = tls->server, .tls_key = tls->server_key, .tls_client_ca = tls->ca};
+    struct registry_server server;
+    struct err err = ERR_INIT;
+    if (registry_server_start(tls->scratch->path, &server_options, &server, &err) < 0)
+        fail_msg("%s", err.text);
+    int port = (int)strtol(strchr(server.host, ':') + 1, NULL, 10);
+    struct registry_options without = {.ca_file = tls->ca};
+    assert_int_equal(ask("127.0.0.1", port, &without, &err), -EHOSTUNREACH);
+    assert_non_null(strstr(err.text, "certificate"));
+    struct registry_options with = {
+        .ca_file = tls->ca, .client_cert = tls->client, .client_key = tls->client_key};
+    cleanup_free char *url = NULL;
+    assert_true(asprintf(&url, "https://%s/prefix", server.host) > 0);
+    struct remote *remote = NULL;
+    assert_int_equal(registry_open(url, &with, &remote, NULL), 0);
+    size_t len = 3 << 20;
+    cleanup_free char *bytes = registry_fixture_noise(len, 3);
+    cleanup_fd int fd = registry_fixture_file(bytes, len);
+    struct digest digest;
+    assert_int_equal(digest_bytes(bytes, len, &digest, NULL), 0);
+    err_clear(&err);
+    if (remote->ops->blob_put(remote, "prefix/n", &digest, fd, len, NULL, NULL, &err) < 0)
+        fail_msg("%s", err.text);
+    size_t got = 0;
+    assert_int_equal(remote->ops->blob_get(remote, "prefix/n", &digest, discard, &got, NULL), 0);
+    assert_int_equal(got, len);
+    remote_close(remote);
+    registry_server_stop(&server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unknown_authorities_are_not_trusted),
+        cmocka_unit_test(configured_authorities_are_trusted),
+        cmocka_unit_test(wrong_names_are_not_trusted),
+        cmocka_unit_test(bad_files_are_named),
+        cmocka_unit_test(client_certificates_stay_at_home),
+        cmocka_unit_test(redirects_stay_encrypted),
+        cmocka_unit_test(https_to_a_plain_port),
+        cmocka_unit_test(closed_tls_connections_raise_no_signal),
+        cmocka_unit_test(real_registry_with_client_certificates),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
