@@ -1,0 +1,54 @@
+#include "commit_blobs.h"
+
+#include "blobs.h"
+#include "catalog_image.h"
+#include "catalog_lease.h"
+#include "log.h"
+#include "pull.h"
+
+static int lease_and_queue(struct job *job, const char *key, struct err *err)
+{
+    struct catalog *catalog = job_node(job)->catalog;
+    int rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_lease_add(catalog, job_id(job), key, err);
+    if (rc == 0)
+        rc = catalog_deletion_queue(catalog, key, err);
+    if (rc == 0)
+        rc = catalog_commit(catalog, err);
+    if (rc < 0)
+        catalog_rollback(catalog);
+    return rc;
+}
+
+int commit_blobs_lease(struct job *job, const struct digest *digest, struct err *err)
+{
+    char key[DIGEST_TEXT_LEN + 8];
+    snprintf(key, sizeof key, "blob:%s", digest_format(digest).s);
+    return lease_and_queue(job, key, err);
+}
+
+int commit_blobs_put(struct job *job, const char *bytes, size_t len, struct digest *ret,
+                     struct err *err)
+{
+    struct digest digest;
+    int rc = digest_bytes(bytes, len, &digest, err);
+    if (rc == 0)
+        rc = commit_blobs_lease(job, &digest, err);
+    if (rc == 0)
+        rc = blobs_put(job_node(job)->blobs, bytes, len, ret, err);
+    return rc;
+}
+
+int commit_blobs_end(struct job *job, int rc, const struct err *err)
+{
+    struct node *node = job_node(job);
+    if (rc < 0 && err && err->code == ERR_INTERRUPTED)
+        return rc;
+    struct err failure = ERR_INIT;
+    if (catalog_lease_drop(node->catalog, job_id(job), &failure) < 0 ||
+        pull_run_deletions(node, &failure) < 0)
+        log_event(LOG_WARN, "blobs-not-removed", "job", job_id(job), "error", failure.text, NULL);
+    return rc;
+}

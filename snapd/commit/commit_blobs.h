@@ -1,0 +1,27 @@
+/* commit_blobs.h - the blobs that a job brings into the store, until a record refers to them.
+ *
+ * A blob is leased for the job before anything relies on its being there (I5), and queued for
+ * deletion at the same time: the queue gives up what a record refers to and removes the rest once
+ * no lease holds it. So whatever the job's end is - a record, a failure, or a kill after which the
+ * job fails - no blob is left that nobody speaks of.
+ *
+ * What it does not cover: a kill between the moment in which a captured layer gets its name and
+ * its lease, if the job then never makes the same layer again.
+ */
+#pragma once
+
+#include "digest.h"
+#include "engine.h"
+
+#include <stddef.h>
+
+/* Leases a blob; repeating it is fine. */
+int commit_blobs_lease(struct job *job, const struct digest *digest, struct err *err);
+/* Leases and stores a small blob (config, manifest). */
+int commit_blobs_put(struct job *job, const char *bytes, size_t len, struct digest *ret,
+                     struct err *err);
+
+/* Ends the work, which returned `rc`: drops the leases and removes what nothing refers to. A job
+ * that the daemon's stop interrupts keeps both and goes on at the next start. Failures are logged;
+ * `rc` and `err` stay what they are. Returns rc. */
+int commit_blobs_end(struct job *job, int rc, const struct err *err);

@@ -1,0 +1,314 @@
+#include "import.h"
+
+#include "catalog_event.h"
+#include "commit_name.h"
+#include "commit_step.h"
+#include "fault.h"
+#include "fdio.h"
+#include "id.h"
+#include "import_internal.h"
+#include "log.h"
+#include "publish.h"
+#include "tree.h"
+#include "unpack.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int no_memory(struct err *err)
+{
+    return err_errno(err, ENOMEM, "cannot import an image");
+}
+
+/* Where the source is and what the image will be called. */
+static int read_params(struct import *import, struct err *err)
+{
+    static const char what[] = "the request for an import";
+    const json_t *params = job_params(import->job);
+    const char *path = NULL;
+    const char *name = NULL;
+    int rc = json_doc_opt_str(params, "path", what, &path, err);
+    if (rc == 0)
+        rc = json_doc_opt_str(params, "upload", what, &import->upload, err);
+    if (rc == 0)
+        rc = json_doc_opt_str(params, "name", what, &name, err);
+    if (rc < 0)
+        return rc;
+    if (!path == !import->upload)
+        return err_fail(err, ERR_INVALID, "an import needs either a path or an upload");
+    if (path && path[0] != '/')
+        return err_fail(err, ERR_INVALID, "the path of an import must be absolute, not '%.200s'",
+                        path);
+    if (import->upload) {
+        rc = id_check(import->upload, "upload ID", err);
+        if (rc == 0 && asprintf(&import->path, "upload %s", import->upload) < 0) {
+            import->path = NULL;
+            rc = no_memory(err);
+        }
+    } else {
+        rc = commit_name_split(path, &import->path, &import->layout_name, err);
+    }
+    if (rc < 0)
+        return rc;
+    if (name)
+        return commit_name_of_user(name, &import->name, err);
+    if (import->upload) {
+        rc = err_fail(err, ERR_INVALID, "an upload has no name of its own");
+        err_hint(err, "give the image a name (--name)");
+        return rc;
+    }
+    import->name = commit_name_of_path(import->path, import->layout_name);
+    return import->name ? 0 : no_memory(err);
+}
+
+/* Opens the source. Nothing but a file or directory is waited for, read or changed. */
+static int open_source(const struct import *import, struct stat *ret, struct err *err)
+{
+    int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    cleanup_fd int probe = import->upload ? openat(import->node->uploads_fd, import->upload,
+                                                   O_PATH | O_NOFOLLOW | O_CLOEXEC)
+                                          : open(import->path, O_PATH | O_CLOEXEC);
+    if (probe < 0 && errno == ENOENT)
+        return err_fail(err, ERR_NOT_FOUND, "there is no %s%s", import->upload ? "" : "file ",
+                        import->path);
+    if (probe < 0 || fstat(probe, ret) < 0)
+        return err_errno(err, errno, "cannot open %s", import->path);
+    if (!S_ISREG(ret->st_mode) && !S_ISDIR(ret->st_mode))
+        return err_fail(err, ERR_INVALID, "%s is neither a file nor a directory", import->path);
+    char self[64];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", probe);
+    int fd = open(self, flags);
+    return fd < 0 ? err_errno(err, errno, "cannot open %s", import->path) : fd;
+}
+
+/* 1 when `name` is a regular file in the directory. */
+static bool has_file(int dir_fd, const char *name)
+{
+    struct stat st;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+}
+
+static int is_empty(int dir_fd, bool *ret, struct err *err)
+{
+    cleanup_fd int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir)
+        return err_errno(err, errno, "cannot list the unpacked archive");
+    (void)steal_fd(&fd);
+    *ret = true;
+    for (const struct dirent *entry; *ret && (entry = readdir(dir)) != NULL;)
+        *ret = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    return 0;
+}
+
+int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, struct err *err)
+{
+    if (has_file(dir_fd, "oci-layout")) {
+        *ret = IMPORT_LAYOUT;
+        return 0;
+    }
+    /* `docker save` before version 25, and `skopeo copy docker-archive:`. */
+    if (has_file(dir_fd, "manifest.json") &&
+        (has_file(dir_fd, "repositories") || faccessat(dir_fd, "etc", F_OK, 0) < 0)) {
+        int rc = err_fail(err, ERR_UNSUPPORTED, "%s is a docker-archive", source);
+        err_hint(err,
+                 "convert it: skopeo copy docker-archive:FILE oci-archive:NEW, then import NEW");
+        return rc;
+    }
+    bool empty;
+    int rc = is_empty(dir_fd, &empty, err);
+    if (rc == 0 && empty)
+        rc = err_fail(err, ERR_INVALID, "%s is empty: there is no root filesystem in it", source);
+    if (rc == 0)
+        *ret = IMPORT_ROOTFS;
+    return rc;
+}
+
+/* Unpacks an archive into a new directory in DATA/tmp. Returns its descriptor. */
+static int unpack(struct import *import, int archive_fd, struct err *err)
+{
+    int temp_fd = import->node->temp_fd;
+    char temp[32];
+    int rc = job_step(import->job, "unpack", err);
+    if (rc == 0)
+        rc = publish_temp_name(temp, err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int dir = fdio_open_dir(temp_fd, temp, 0700, err);
+    if (dir < 0)
+        return dir;
+    memcpy(import->temp, temp, sizeof temp);
+    const struct unpack_request request = {
+        .blob_fd = archive_fd, .target_fd = dir, .mode = UNPACK_PLAIN};
+    rc = unpack_run(&request, err);
+    if (rc == 0)
+        rc = FAULT_POINT("import.unpacked", err);
+    return rc < 0 ? rc : steal_fd(&dir);
+}
+
+static int take_archive(struct import *import, int archive_fd, struct err *err)
+{
+    cleanup_fd int dir = unpack(import, archive_fd, err);
+    if (dir < 0)
+        return dir;
+    enum import_kind kind;
+    int rc = import_tell_apart(dir, import->path, &kind, err);
+    if (rc < 0)
+        return rc;
+    if (kind == IMPORT_ROOTFS && import->layout_name)
+        return err_fail(err, ERR_INVALID, "%s is no image layout, so there is no %s in it",
+                        import->path, import->layout_name);
+    if (kind == IMPORT_ROOTFS)
+        return import_rootfs(import, dir, err);
+    cleanup_free char *path = NULL;
+    if (asprintf(&path, "%s/tmp/%s", import->node->data_dir, import->temp) < 0) {
+        path = NULL;
+        return no_memory(err);
+    }
+    return import_layout(import, path, err);
+}
+
+static int take_directory(struct import *import, int dir_fd, struct err *err)
+{
+    if (has_file(dir_fd, "oci-layout"))
+        return import_layout(import, import->path, err);
+    int rc = err_fail(err, ERR_INVALID, "the directory %s is no OCI image layout", import->path);
+    err_hint(err, "for a root filesystem give its tar: tar -C %s -cf FILE .", import->path);
+    return rc;
+}
+
+static int record(struct import *import, struct err *err)
+{
+    struct node *node = import->node;
+    char object[DIGEST_TEXT_LEN + 8];
+    snprintf(object, sizeof object, "image:%s", digest_format(&import->image.digest).s);
+    int rc = job_step(import->job, "record", err);
+    if (rc == 0)
+        rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = commit_image_put(node->catalog, &import->image, "import", import->name, &import->added,
+                          err);
+    if (rc == 0)
+        rc = catalog_event_add(node->catalog, "image-imported", object, NULL, err);
+    if (rc < 0) {
+        catalog_rollback(node->catalog);
+        import->added = (struct commit_added){0};
+        return rc;
+    }
+    rc = catalog_commit(node->catalog, err);
+    if (rc == 0)
+        rc = FAULT_POINT("import.recorded", err);
+    return rc == 0 ? node_sync_index(node, err) : rc;
+}
+
+static int import_source(struct import *import, struct err *err)
+{
+    struct stat st;
+    int rc = job_step(import->job, "open", err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int fd = open_source(import, &st, err);
+    if (fd < 0)
+        return fd;
+    rc = S_ISDIR(st.st_mode) ? take_directory(import, fd, err) : take_archive(import, fd, err);
+    if (rc == 0)
+        rc = FAULT_POINT("import.blobs-stored", err);
+    return rc == 0 ? record(import, err) : rc;
+}
+
+static int make_result(struct node *node, const char *digest, json_t **ret, struct err *err)
+{
+    cleanup_commit_image_record struct catalog_image image = {0};
+    int rc = catalog_image_get(node->catalog, digest, &image, err);
+    if (rc < 0)
+        return rc;
+    json_t *names = json_array();
+    json_t *layers = json_array();
+    int64_t size = image.size + image.config_size;
+    for (size_t i = 0; i < image.name_count; i++)
+        (void)json_array_append_new(names, json_string(image.names[i]));
+    for (size_t i = 0; i < image.layer_count; i++) {
+        (void)json_array_append_new(layers, json_string(image.layers[i].digest));
+        size += image.layers[i].size;
+    }
+    *ret = json_pack("{s:s, s:s, s:o, s:o, s:I}", "id", digest, "digest", digest, "names", names,
+                     "layers", layers, "size", (json_int_t)size);
+    return *ret ? 0 : no_memory(err);
+}
+
+static void remove_temp(struct import *import)
+{
+    struct err failure = ERR_INIT;
+    if (import->temp[0] == '\0')
+        return;
+    if (tree_remove(import->node->temp_fd, import->temp, &failure) < 0)
+        log_event(LOG_WARN, "temporary-tree-not-removed", "tree", import->temp, "error",
+                  failure.text, NULL);
+}
+
+/* The record of work that failed after it was made. */
+static void take_back(struct import *import)
+{
+    struct err failure = ERR_INIT;
+    if (!import->added.image && !import->added.name)
+        return;
+    commit_image_take_back(import->node->catalog, &import->image, import->name, &import->added);
+    if (node_sync_index(import->node, &failure) < 0)
+        log_event(LOG_WARN, "index-not-synced", "error", failure.text, NULL);
+}
+
+static const char last_step[] = "remove-upload";
+
+/* An upload is there for one import. The step is on record before it goes. */
+static int remove_upload(struct import *import, struct err *err)
+{
+    if (!import->upload)
+        return 0;
+    int rc = job_step(import->job, last_step, err);
+    if (rc == 0)
+        rc = publish_unlink(import->node->uploads_fd, import->upload, err);
+    return rc == 0 ? FAULT_POINT("import.upload-removed", err) : rc;
+}
+
+/* The whole work; *ret_digest (caller frees) is the image's. */
+static int do_import(struct import *import, char **ret_digest, struct err *err)
+{
+    int rc = read_params(import, err);
+    bool recorded = false;
+    if (rc == 0 && import->upload)
+        rc = commit_step_reached(import->job, last_step, &recorded, err);
+    if (rc == 0 && recorded)
+        rc = catalog_image_name_get(import->node->catalog, import->name, ret_digest, err);
+    else if (rc == 0)
+        rc = import_source(import, err);
+    if (rc == 0 && !*ret_digest) {
+        *ret_digest = strdup(digest_format(&import->image.digest).s);
+        rc = *ret_digest ? 0 : no_memory(err);
+    }
+    return rc == 0 ? remove_upload(import, err) : rc;
+}
+
+static int import_run(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct import import = {.job = job, .node = job_node(job)};
+    cleanup_free char *digest = NULL;
+    commit_image_init(&import.image);
+    int rc = do_import(&import, &digest, err);
+    if (rc == 0)
+        rc = make_result(import.node, digest, ret_result, err);
+    remove_temp(&import);
+    if (rc < 0 && err->code != ERR_INTERRUPTED)
+        take_back(&import);
+    rc = commit_blobs_end(job, rc, err);
+    if (rc < 0 && import.path)
+        err_wrap(err, rc, "cannot import %s", import.path);
+    commit_image_free(&import.image);
+    free(import.path);
+    free(import.layout_name);
+    free(import.name);
+    return rc;
+}
+
+const struct job_kind import_job = {.name = "image.import", .run = import_run};

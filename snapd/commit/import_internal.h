@@ -1,0 +1,37 @@
+/* import_internal.h - the parts of an import, for import*.c and their tests only.
+ *
+ * import.c decides what a source is and records the result; import_layout.c and import_rootfs.c
+ * bring an image's blobs into the store, leased, and leave its documents in `image`.
+ */
+#pragma once
+
+#include "commit_blobs.h"
+#include "commit_image.h"
+#include "engine.h"
+
+#include <stdbool.h>
+
+struct import {
+    struct job *job;    /* borrowed */
+    struct node *node;  /* borrowed */
+    const char *upload; /* ID of an upload; NULL: a path was given */
+    char *path;         /* of the source, for messages and for opening; owned */
+    char *layout_name;  /* which image of a layout; NULL: it has only one; owned */
+    char *name;         /* that the image gets; owned */
+    char temp[32];      /* directory in DATA/tmp with the unpacked archive; "" without */
+    struct commit_image image;
+    struct commit_added added; /* to the catalog */
+};
+
+/* What an unpacked archive or a directory is. */
+enum import_kind {
+    IMPORT_LAYOUT,
+    IMPORT_ROOTFS,
+};
+/* Tells a directory's content apart. docker-archive files and empty directories are refused. */
+int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, struct err *err);
+
+/* Takes an image of the layout at `path` (a directory) as it is. */
+int import_layout(struct import *import, const char *path, struct err *err);
+/* Makes an image of one layer of the tree below `root_fd`. */
+int import_rootfs(struct import *import, int root_fd, struct err *err);

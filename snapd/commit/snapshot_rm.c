@@ -1,0 +1,241 @@
+#include "snapshot.h"
+
+#include "catalog_event.h"
+#include "catalog_run.h"
+#include "commit_blobs.h"
+#include "commit_image.h"
+#include "commit_step.h"
+#include "fault.h"
+#include "id.h"
+#include "snapshot_internal.h"
+
+#include <string.h>
+
+/* What became of a part of the snapshot, for the result. */
+struct outcome {
+    const char *state;
+    char message[ERR_TEXT_MAX]; /* "" when there is nothing to say */
+};
+
+struct removal {
+    struct job *job;
+    struct node *node;
+    struct catalog_snapshot row;
+    char *name; /* of its image on this node; owned */
+    struct outcome remote;
+    struct outcome image;
+};
+
+static const char last_step[] = "remove";
+
+/* Refuses before anything is removed. */
+static int check_unused(const struct removal *removal, struct err *err)
+{
+    struct catalog_run *runs = NULL;
+    size_t count = 0;
+    int rc = catalog_run_list(removal->node->catalog, &runs, &count, err);
+    for (size_t i = 0; i < count; i++) {
+        if (rc == 0 && strcmp(runs[i].image, removal->row.image) == 0) {
+            rc = err_fail(err, ERR_CONFLICT, "its image is in use by the run %s", runs[i].id);
+            err_hint(err, "remove the run first: varve run rm %s", runs[i].id);
+        }
+        catalog_run_free(&runs[i]);
+    }
+    free(runs);
+    return rc;
+}
+
+static void set_outcome(struct outcome *outcome, const char *state, const char *message)
+{
+    outcome->state = state;
+    snprintf(outcome->message, sizeof outcome->message, "%s", message);
+}
+
+/* Removes the manifest that this node pushed. A remote that does not answer is a failure, and the
+ * snapshot stays; one that answers "no" is part of the result. */
+static int remove_remote(struct removal *removal, struct err *err)
+{
+    struct remote *remote = removal->node->remote;
+    const struct catalog_snapshot *row = &removal->row;
+    struct err failure = ERR_INIT;
+    struct digest digest;
+    if (row->durability == CATALOG_LOCAL) {
+        set_outcome(&removal->remote, "not_pushed", "");
+        return 0;
+    }
+    if (!row->remote || strcmp(row->remote, remote->url) != 0) {
+        set_outcome(&removal->remote, "kept", "it was pushed to a remote that is not configured");
+        return 0;
+    }
+    int rc = job_step(removal->job, "remote", err);
+    if (rc == 0)
+        rc = digest_parse(row->image, &digest, err);
+    if (rc < 0)
+        return rc;
+    if (remote_manifest_delete(remote, row->repository, &digest, &failure) == 0)
+        set_outcome(&removal->remote, "removed", "");
+    else if (failure.code == ERR_NOT_FOUND)
+        set_outcome(&removal->remote, "absent", "");
+    else if (failure.code == ERR_REFUSED || failure.code == ERR_DENIED)
+        set_outcome(&removal->remote, "refused", failure.text);
+    else
+        return err_fail(err, failure.code, "%s", failure.text);
+    return FAULT_POINT("snapshot.remote-removed", err);
+}
+
+/* Whether another name, or the record of another snapshot, needs the image. */
+static int is_needed(const struct removal *removal, bool *ret, struct err *err)
+{
+    struct catalog *catalog = removal->node->catalog;
+    cleanup_commit_image_record struct catalog_image image = {0};
+    struct catalog_snapshot *rows = NULL;
+    size_t count = 0;
+    int rc = catalog_image_get(catalog, removal->row.image, &image, err);
+    if (rc == 0)
+        rc = catalog_snapshot_list(catalog, &rows, &count, err);
+    *ret = image.name_count > 0;
+    for (size_t i = 0; i < count; i++) {
+        *ret = *ret || strcmp(rows[i].image, removal->row.image) == 0;
+        catalog_snapshot_free(&rows[i]);
+    }
+    free(rows);
+    return rc;
+}
+
+/* Removes the name if it stands for this snapshot's image. */
+static int remove_name(const struct removal *removal, struct err *err)
+{
+    cleanup_free char *digest = NULL;
+    struct err missing = ERR_INIT;
+    struct catalog *catalog = removal->node->catalog;
+    int rc = catalog_image_name_get(catalog, removal->name, &digest, &missing);
+    if (rc < 0 && missing.code == ERR_NOT_FOUND)
+        return 0;
+    if (rc < 0)
+        return err_fail(err, missing.code, "%s", missing.text);
+    if (strcmp(digest, removal->row.image) != 0)
+        return 0;
+    return catalog_image_name_remove(catalog, removal->name, err);
+}
+
+/* A run may have begun to use the image since it was asked for; then the image stays. */
+static int remove_image(struct removal *removal, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    bool needed = false;
+    int rc = is_needed(removal, &needed, &failure);
+    if (rc == 0 && needed) {
+        set_outcome(&removal->image, "kept", "it has another name or snapshot");
+        return 0;
+    }
+    if (rc == 0)
+        rc = catalog_image_remove(removal->node->catalog, removal->row.image, &failure);
+    if (rc == 0)
+        set_outcome(&removal->image, "removed", "");
+    else if (failure.code == ERR_NOT_FOUND)
+        set_outcome(&removal->image, "absent", "");
+    else if (failure.code == ERR_CONFLICT)
+        set_outcome(&removal->image, "kept", failure.text);
+    else
+        return err_fail(err, failure.code, "%s", failure.text);
+    return 0;
+}
+
+static int remove_rows(struct removal *removal, struct err *err)
+{
+    struct catalog *catalog = removal->node->catalog;
+    char object[ID_LEN_MAX + 16];
+    snprintf(object, sizeof object, "snapshot:%s", removal->row.id);
+    int rc = remove_name(removal, err);
+    if (rc == 0)
+        rc = catalog_snapshot_remove(catalog, removal->row.id, err);
+    if (rc == 0)
+        rc = remove_image(removal, err);
+    return rc == 0 ? catalog_event_add(catalog, "snapshot-removed", object, NULL, err) : rc;
+}
+
+static int remove_local(struct removal *removal, struct err *err)
+{
+    struct catalog *catalog = removal->node->catalog;
+    int rc = job_step(removal->job, last_step, err);
+    if (rc == 0)
+        rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = remove_rows(removal, err);
+    if (rc < 0) {
+        catalog_rollback(catalog);
+        return rc;
+    }
+    rc = catalog_commit(catalog, err);
+    if (rc == 0)
+        rc = FAULT_POINT("snapshot.removed", err);
+    return rc == 0 ? node_sync_index(removal->node, err) : rc;
+}
+
+static json_t *outcome_json(const struct outcome *outcome)
+{
+    return json_pack("{s:s, s:s?}", "state", outcome->state, "message",
+                     outcome->message[0] ? outcome->message : NULL);
+}
+
+static int remove_all(struct removal *removal, json_t **ret_result, struct err *err)
+{
+    int rc = job_step(removal->job, "check", err);
+    if (rc == 0)
+        rc = check_unused(removal, err);
+    if (rc == 0)
+        rc = remove_remote(removal, err);
+    if (rc == 0)
+        rc = remove_local(removal, err);
+    if (rc < 0)
+        return rc;
+    *ret_result =
+        json_pack("{s:s, s:s, s:o, s:o}", "id", removal->row.id, "digest", removal->row.image,
+                  "remote", outcome_json(&removal->remote), "image", outcome_json(&removal->image));
+    return *ret_result ? 0 : err_errno(err, ENOMEM, "cannot describe the removal");
+}
+
+/* Without a record: another attempt of this job has removed it, or there never was one. */
+static int finish_earlier(struct job *job, const char *id, json_t **ret_result,
+                          const struct err *missing, struct err *err)
+{
+    bool reached = false;
+    int rc = commit_step_reached(job, last_step, &reached, err);
+    if (rc == 0 && !reached)
+        rc = err_fail(err, missing->code, "%s", missing->text);
+    if (rc == 0)
+        rc = node_sync_index(job_node(job), err);
+    if (rc < 0)
+        return rc;
+    *ret_result = json_pack("{s:s}", "id", id);
+    return *ret_result ? 0 : err_errno(err, ENOMEM, "cannot describe the removal");
+}
+
+static int rm_run(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct removal removal = {.job = job, .node = job_node(job)};
+    struct err missing = ERR_INIT;
+    const char *id;
+    int rc = json_doc_get_str(job_params(job), "snapshot", "the request", &id, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_snapshot_get(removal.node->catalog, id, &removal.row, &missing);
+    if (rc == 0) {
+        removal.name = snapshot_local_name(removal.node, &removal.row);
+        rc = removal.name ? remove_all(&removal, ret_result, err)
+                          : err_errno(err, ENOMEM, "out of memory");
+        if (rc < 0)
+            err_wrap(err, rc, "cannot remove snapshot %s", id);
+    } else if (missing.code == ERR_NOT_FOUND) {
+        rc = finish_earlier(job, id, ret_result, &missing, err);
+    } else {
+        rc = err_fail(err, missing.code, "%s", missing.text);
+    }
+    rc = commit_blobs_end(job, rc, err);
+    free(removal.name);
+    catalog_snapshot_free(&removal.row);
+    return rc;
+}
+
+const struct job_kind snapshot_rm_job = {.name = "snapshot.rm", .run = rm_run};
