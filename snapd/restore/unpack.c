@@ -42,12 +42,16 @@ static int send_request(int socket_fd, const struct unpack_request *request, str
     return 0;
 }
 
-/* The text goes to logs and terminals: one line, whatever the child made of it. */
+/* The text goes to logs and terminals: one line without controls (those of two bytes, U+0080 to
+ * U+009F, too), whatever the child made of it. It is UTF-8, as it came in JSON. */
 static void make_plain(char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7F)
-            *text = '?';
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        if (*at == 0xC2 && at[1] >= 0x80 && at[1] < 0xA0)
+            at[0] = at[1] = '?';
+        if (*at < 0x20 || *at == 0x7F)
+            *at = '?';
+    }
 }
 
 static int report_failure(const json_t *failure, struct err *err)

@@ -117,7 +117,9 @@ static int read_owner_and_times(struct archive_entry *entry, struct unpack_membe
     member->attr.gid = (gid_t)gid;
     member->attr.perm = archive_entry_perm(entry) & 07777;
     member->attr.mtime.tv_sec = archive_entry_mtime(entry);
-    member->attr.mtime.tv_nsec = ns >= 0 && ns < 1000000000 ? ns : 0;
+    /* Before 1970 versions of libarchive differ in what they make of a fraction. */
+    bool exact = member->attr.mtime.tv_sec >= 0 && ns >= 0 && ns < 1000000000;
+    member->attr.mtime.tv_nsec = exact ? ns : 0;
     return 0;
 }
 

@@ -14,8 +14,11 @@ int unpack_path_normalise(const char *raw, char ret[UNPACK_PATH_MAX], struct err
 {
     if (raw[0] == '\0')
         return err_fail(err, ERR_DAMAGED, "a member of the archive has an empty name");
-    if (raw[0] == '/')
-        return refuse(raw, "its name is absolute", err);
+    if (raw[0] == '/') {
+        int rc = refuse(raw, "its name is absolute", err);
+        err_hint(err, "make the archive with relative names (tar -C DIR ... .)");
+        return rc;
+    }
     char path[UNPACK_PATH_MAX];
     size_t used = 0;
     size_t depth = 0;

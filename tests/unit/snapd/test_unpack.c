@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/sysmacros.h>
 
 #include <cmocka.h>
@@ -87,6 +88,8 @@ static void test_large_ids_and_times(void **state)
     tar_file(&tar, "f", "x");
     tar_text(&tar, "mtime", "-2147472000");
     tar_symlink(&tar, "neg", "x");
+    tar_text(&tar, "mtime", "-7.5");
+    tar_file(&tar, "half", "x");
     tar_text(&tar, "mtime", "13569465600");
     tar_dir(&tar, "fut");
     tar_file(&tar, "fut/later", "x");
@@ -97,6 +100,9 @@ static void test_large_ids_and_times(void **state)
     assert_int_equal(f.st_mtim.tv_nsec, 987654321);
     assert_int_equal(f.st_atim.tv_nsec, 987654321);
     assert_int_equal(look(s, "t/neg").st_mtim.tv_sec, -2147472000);
+    struct stat half = look(s, "t/half");
+    assert_true(half.st_mtim.tv_nsec == 0 && half.st_mtim.tv_sec <= -7 &&
+                half.st_mtim.tv_sec >= -8);
     assert_int_equal(look(s, "t/fut").st_mtim.tv_sec, 13569465600);
 }
 
@@ -395,6 +401,24 @@ static void test_xattr_policy(void **state)
     unpack_bad(s, "t3", UNPACK_LAYER, &tar, ERR_TOO_LARGE, "user.k");
 }
 
+/* B21: a file system without extended attributes. What needs none is unpacked; what has one is
+ * refused by name. */
+static void test_no_xattrs(void **state)
+{
+    const struct scratch *s = *state;
+    struct tar_builder tar = {0};
+    assert_int_equal(mkdirat(s->fd, "ram", 0700), 0);
+    assert_int_equal(mount("ramfs", scratch_path(s, "ram"), "ramfs", 0, NULL), 0);
+    tar_dir(&tar, "d");
+    tar_file(&tar, "d/f", "x");
+    tar_add(&tar, &(struct tar_member){.name = "d", .type = '5', .mode = 0700});
+    unpack_good(s, "ram/t", UNPACK_LAYER, &tar);
+    assert_content(s, "ram/t/d/f", "x");
+    tar_text(&tar, "SCHILY.xattr.user.k", "1");
+    tar_file(&tar, "d/f", "x");
+    unpack_bad(s, "ram/u", UNPACK_LAYER, &tar, ERR_UNSUPPORTED, "user.k (1 bytes) of d/f");
+}
+
 /* An ACL as text, and a default ACL that does not leak into what is made below. */
 static void test_acls(void **state)
 {
@@ -534,6 +558,7 @@ int main(void)
         T(test_sparse),
         T(test_xattr_policy),
         T(test_acls),
+        T(test_no_xattrs),
         T(test_absurd_numbers),
         T(test_whiteouts_in_plain),
         T(test_limits),

@@ -1,0 +1,281 @@
+#include "pull.h"
+
+#include "catalog_event.h"
+#include "commit_blobs.h"
+#include "commit_image.h"
+#include "fault.h"
+#include "log.h"
+#include "oci_image.h"
+
+#include <string.h>
+
+struct pull {
+    struct job *job;
+    struct node *node;
+    const struct image_ref *ref;
+    struct remote *remote; /* borrowed, or the same as `opened` */
+    struct remote *opened; /* owned; NULL for the node's own */
+    struct commit_image image;
+    uint64_t total; /* bytes of config and layers */
+    uint64_t done;
+    uint64_t downloaded;
+    struct err stop; /* why the job's progress asked for the end of a transfer */
+};
+
+static void pull_free(struct pull *pull)
+{
+    commit_image_free(&pull->image);
+    remote_close(pull->opened);
+}
+#define cleanup_pull cleanup_with(pull_free)
+
+static int choose_remote(struct pull *pull, struct err *err)
+{
+    const struct image_ref *ref = pull->ref;
+    struct remote *own = pull->node->remote;
+    if (!ref->repository) {
+        int rc = err_fail(err, ERR_NOT_FOUND, "there is no image %s on this node", ref->text);
+        err_hint(err, "say where it is: [HOST/]NAME@sha256:...");
+        return rc;
+    }
+    pull->remote = own;
+    if (!ref->host || (own->host[0] != '\0' && strcmp(ref->host, own->host) == 0))
+        return 0;
+    int rc = registry_open_host(ref->host, &pull->node->registry, &pull->opened, err);
+    pull->remote = pull->opened;
+    return rc;
+}
+
+/* Fetches the manifest, going through indexes. */
+static int fetch_manifest(struct pull *pull, struct remote_manifest *ret, struct err *err)
+{
+    cleanup_remote_manifest struct remote_manifest at = {.bytes = NULL};
+    int rc =
+        remote_manifest_get(pull->remote, pull->ref->repository, pull->ref->reference, &at, err);
+    for (int depth = 0; rc == 0 && oci_media_is_index(at.media_type); depth++) {
+        struct oci_descriptor chosen;
+        struct remote_manifest inner = {.bytes = NULL};
+        if (depth == PULL_INDEX_DEPTH_MAX)
+            return err_fail(err, ERR_TOO_LARGE, "indexes are nested more than %d deep",
+                            PULL_INDEX_DEPTH_MAX);
+        rc = oci_index_select(at.bytes, at.len, &chosen, err);
+        if (rc < 0)
+            return rc;
+        rc = remote_manifest_get(pull->remote, pull->ref->repository,
+                                 digest_format(&chosen.digest).s, &inner, err);
+        if (rc == 0 && (uint64_t)chosen.size != inner.len)
+            rc = err_fail(err, ERR_DIGEST, "manifest %s has %zu bytes, but the index says %lld",
+                          digest_format(&chosen.digest).s, inner.len, (long long)chosen.size);
+        oci_descriptor_free(&chosen);
+        remote_manifest_free(&at);
+        at = inner;
+    }
+    if (rc < 0)
+        return rc;
+    *ret = at;
+    at = (struct remote_manifest){.bytes = NULL};
+    return 0;
+}
+
+static int on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct pull *pull = arg;
+    (void)total;
+    return job_progress(pull->job, pull->done + done, pull->total, "bytes", &pull->stop) < 0;
+}
+
+static int fetch_blob(struct pull *pull, const struct oci_descriptor *blob, struct err *err)
+{
+    bool downloaded = false;
+    int rc = commit_blobs_lease(pull->job, &blob->digest, err);
+    if (rc < 0)
+        return rc;
+    rc = remote_pull_blob(pull->remote, pull->ref->repository, pull->node->blobs, &blob->digest,
+                          (uint64_t)blob->size, on_progress, pull, &downloaded, err);
+    if (rc < 0 && pull->stop.code != ERR_NONE) {
+        err_clear(err);
+        return err_fail(err, pull->stop.code, "%s", pull->stop.text);
+    }
+    if (rc < 0)
+        return rc;
+    pull->done += (uint64_t)blob->size;
+    pull->downloaded += downloaded ? (uint64_t)blob->size : 0;
+    return job_progress(pull->job, pull->done, pull->total, "bytes", err);
+}
+
+/* Stores the manifest and learns what the image consists of. */
+static int take_manifest(struct pull *pull, const struct remote_manifest *bytes, struct err *err)
+{
+    struct oci_manifest *manifest = &pull->image.manifest;
+    uint64_t size;
+    int rc = commit_blobs_lease(pull->job, &bytes->digest, err);
+    if (rc == 0 && blobs_stat(pull->node->blobs, &bytes->digest, &size, NULL) < 0)
+        pull->downloaded = bytes->len;
+    if (rc == 0)
+        rc = blobs_put(pull->node->blobs, bytes->bytes, bytes->len, &pull->image.digest, err);
+    if (rc == 0)
+        rc = oci_manifest_parse(bytes->bytes, bytes->len, bytes->media_type, manifest, err);
+    if (rc < 0)
+        return rc;
+    if (manifest->config.size > JSON_DOC_BYTES_MAX)
+        return err_fail(err, ERR_TOO_LARGE, "its config has %lld bytes, more than %d",
+                        (long long)manifest->config.size, JSON_DOC_BYTES_MAX);
+    pull->total = (uint64_t)manifest->config.size;
+    for (size_t i = 0; i < manifest->layer_count; i++)
+        pull->total += (uint64_t)manifest->layers[i].size;
+    return 0;
+}
+
+/* Fetches the config and reads both documents back from the store, checked against each other. */
+static int take_config(struct pull *pull, const struct remote_manifest *bytes, struct err *err)
+{
+    int rc = fetch_blob(pull, &pull->image.manifest.config, err);
+    if (rc < 0)
+        return rc;
+    const struct oci_descriptor descriptor = {
+        .media_type = bytes->media_type, .digest = bytes->digest, .size = (int64_t)bytes->len};
+    commit_image_free(&pull->image);
+    commit_image_init(&pull->image);
+    return commit_image_read(pull->node->blobs, &descriptor, &pull->image, err);
+}
+
+static int fetch_layers(struct pull *pull, struct err *err)
+{
+    const struct oci_manifest *manifest = &pull->image.manifest;
+    for (size_t i = 0; i < manifest->layer_count; i++) {
+        int rc = fetch_blob(pull, &manifest->layers[i], err);
+        if (rc < 0)
+            return err_wrap(err, rc, "layer %zu of %zu", i + 1, manifest->layer_count);
+    }
+    return 0;
+}
+
+static int fetch(struct pull *pull, struct err *err)
+{
+    cleanup_remote_manifest struct remote_manifest bytes = {.bytes = NULL};
+    int rc = job_step(pull->job, "manifest", err);
+    if (rc == 0)
+        rc = choose_remote(pull, err);
+    if (rc == 0)
+        rc = fetch_manifest(pull, &bytes, err);
+    if (rc == 0)
+        rc = take_manifest(pull, &bytes, err);
+    if (rc == 0)
+        rc = job_step(pull->job, "config", err);
+    if (rc == 0)
+        rc = take_config(pull, &bytes, err);
+    if (rc == 0)
+        rc = job_step(pull->job, "layers", err);
+    if (rc == 0)
+        rc = fetch_layers(pull, err);
+    return rc == 0 ? FAULT_POINT("pull.blobs-stored", err) : rc;
+}
+
+static int put_rows(struct pull *pull, const struct catalog_image *record, struct err *err)
+{
+    struct catalog *catalog = pull->node->catalog;
+    char object[DIGEST_TEXT_LEN + 8];
+    snprintf(object, sizeof object, "image:%s", record->digest);
+    int rc = catalog_image_put(catalog, record, err);
+    if (rc == 0 && pull->ref->name)
+        rc = catalog_image_name_set(catalog, pull->ref->name, record->digest, true, err);
+    return rc == 0 ? catalog_event_add(catalog, "image-pulled", object, NULL, err) : rc;
+}
+
+static int record(struct pull *pull, struct err *err)
+{
+    struct catalog *catalog = pull->node->catalog;
+    cleanup_commit_image_record struct catalog_image row = {0};
+    int rc = job_step(pull->job, "record", err);
+    if (rc == 0)
+        rc = commit_image_record(&pull->image, "pull", &row, err);
+    if (rc == 0)
+        rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = put_rows(pull, &row, err);
+    if (rc == 0)
+        rc = catalog_commit(catalog, err);
+    else
+        catalog_rollback(catalog);
+    return rc == 0 ? FAULT_POINT("pull.recorded", err) : rc;
+}
+
+/* The catalog is the truth; index.json follows at the next change, or start, at the latest. */
+static void sync_index(struct node *node)
+{
+    struct err failure = ERR_INIT;
+    if (node_sync_index(node, &failure) < 0)
+        log_event(LOG_WARN, "index-not-written", "error", failure.text, NULL);
+}
+
+static int pull_one(struct job *job, const struct image_ref *ref, char **ret_digest,
+                    uint64_t *ret_downloaded, struct err *err)
+{
+    *ret_downloaded = 0;
+    /* What a digest names never changes. */
+    if (ref->local_digest && !ref->name) {
+        *ret_digest = strdup(ref->local_digest);
+        return *ret_digest ? 0 : err_errno(err, ENOMEM, "cannot pull %s", ref->text);
+    }
+    cleanup_pull struct pull pull = {.job = job, .node = job_node(job), .ref = ref};
+    commit_image_init(&pull.image);
+    int rc = fetch(&pull, err);
+    if (rc == 0)
+        rc = record(&pull, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot pull %s", ref->text);
+    sync_index(pull.node);
+    char *digest = strdup(digest_format(&pull.image.digest).s);
+    if (!digest)
+        return err_errno(err, ENOMEM, "cannot pull %s", ref->text);
+    *ret_digest = digest;
+    *ret_downloaded = pull.downloaded;
+    return 0;
+}
+
+int pull_image(struct job *job, const struct image_ref *ref, char **ret_digest, struct err *err)
+{
+    uint64_t downloaded;
+    int rc = pull_one(job, ref, ret_digest, &downloaded, err);
+    return rc < 0 ? commit_blobs_end(job, rc, err) : 0;
+}
+
+static int make_result(struct node *node, const char *digest, uint64_t downloaded, json_t **ret,
+                       struct err *err)
+{
+    cleanup_commit_image_record struct catalog_image image = {0};
+    int rc = catalog_image_get(node->catalog, digest, &image, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *whole = image_json(&image);
+    json_t *layers = json_array();
+    for (size_t i = 0; layers && i < image.layer_count; i++)
+        (void)json_array_append_new(layers, json_string(image.layers[i].digest));
+    json_t *result =
+        json_pack("{s:s, s:s, s:O?, s:o, s:O?, s:I}", "id", digest, "digest", digest, "names",
+                  json_object_get(whole, "names"), "layers", layers, "size",
+                  json_object_get(whole, "size"), "downloaded", (json_int_t)downloaded);
+    if (!result)
+        return err_errno(err, ENOMEM, "cannot describe image %s", digest);
+    *ret = result;
+    return 0;
+}
+
+static int run_pull(struct job *job, json_t **ret_result, struct err *err)
+{
+    cleanup_image_ref struct image_ref ref = {.text = NULL};
+    cleanup_free char *digest = NULL;
+    const char *text;
+    uint64_t downloaded = 0;
+    int rc = json_doc_get_str(job_params(job), "reference", "the request", &text, err);
+    if (rc == 0)
+        rc = image_ref_resolve(job_node(job), text, &ref, err);
+    if (rc == 0)
+        rc = pull_one(job, &ref, &digest, &downloaded, err);
+    if (rc == 0)
+        rc = make_result(job_node(job), digest, downloaded, ret_result, err);
+    return commit_blobs_end(job, rc, err);
+}
+
+const struct job_kind pull_job = {.name = "image.pull", .run = run_pull};

@@ -1,0 +1,77 @@
+#include "pull.h"
+
+#include "catalog_lease.h"
+#include "layers.h"
+#include "log.h"
+
+#include <string.h>
+
+/* Removes the bytes while the transaction of catalog_deletion_next() is open. A layer's tree only
+ * loses its name now; *ret_temp says what is left to remove when the transaction has ended. */
+static int remove_bytes(struct node *node, const char *key, char ret_temp[32], struct err *err)
+{
+    ret_temp[0] = '\0';
+    const char *digest_text = strchr(key, ':') + 1;
+    if (strncmp(key, "layer:", 6) == 0) {
+        char temp[32];
+        int rc = layers_detach(node, digest_text, temp, err);
+        if (rc == 1)
+            memcpy(ret_temp, temp, sizeof temp);
+        return rc < 0 ? rc : 0;
+    }
+    struct digest digest;
+    int rc = digest_parse(digest_text, &digest, err);
+    return rc == 0 ? blobs_remove(node->blobs, &digest, err) : rc;
+}
+
+/* Puts an object that cannot be removed behind the others. */
+static int put_last(struct node *node, const char *key, const struct err *failure, struct err *err)
+{
+    log_event(LOG_WARN, "not-removed", "object", key, "error", failure->text, NULL);
+    int rc = catalog_deletion_done(node->catalog, key, err);
+    return rc == 0 ? catalog_deletion_queue(node->catalog, key, err) : rc;
+}
+
+static int remove_one(struct node *node, const char *key, struct err *failure, struct err *err)
+{
+    char temp[32];
+    int rc = remove_bytes(node, key, temp, failure);
+    if (rc < 0)
+        return put_last(node, key, failure, err);
+    rc = catalog_deletion_done(node->catalog, key, err);
+    if (rc < 0 || temp[0] == '\0')
+        return rc;
+    struct err left = ERR_INIT;
+    if (layers_discard(node, temp, &left) < 0)
+        log_event(LOG_WARN, "temporary-not-removed", "name", temp, "error", left.text, NULL);
+    return 0;
+}
+
+int pull_run_deletions(struct node *node, struct err *err)
+{
+    cleanup_free char *first_failed = NULL; /* seen again, the round is complete */
+    struct err first = ERR_INIT;
+    for (;;) {
+        cleanup_free char *key = NULL;
+        struct err failure = ERR_INIT;
+        int rc = catalog_deletion_next(node->catalog, &key, err);
+        if (rc < 0)
+            return rc;
+        if (!key)
+            break;
+        if (first_failed && strcmp(first_failed, key) == 0) {
+            catalog_rollback(node->catalog);
+            break;
+        }
+        rc = remove_one(node, key, &failure, err);
+        if (rc < 0)
+            return err_wrap(err, rc, "cannot remove %s", key);
+        if (failure.code != ERR_NONE && !first_failed) {
+            first = failure;
+            first_failed = steal_ptr(key);
+        }
+    }
+    if (first.code == ERR_NONE)
+        return 0;
+    return err_fail(err, first.code, "%s", first.text);
+}
