@@ -116,7 +116,7 @@ int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, str
                  "convert it: skopeo copy docker-archive:FILE oci-archive:NEW, then import NEW");
         return rc;
     }
-    bool empty;
+    bool empty = false;
     int rc = is_empty(dir_fd, &empty, err);
     if (rc == 0 && empty)
         rc = err_fail(err, ERR_INVALID, "%s is empty: there is no root filesystem in it", source);
