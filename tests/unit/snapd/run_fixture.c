@@ -1,0 +1,430 @@
+#include "run_fixture.h"
+
+#include "catalog_image.h"
+#include "catalog_run.h"
+#include "cleanup.h"
+#include "fdio.h"
+#include "oci_image.h"
+#include "overlay.h"
+#include "run.h"
+#include "tree.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <time.h>
+
+static const struct job_kind *const kinds[] = {&run_create_job, &run_rm_job};
+
+const struct scratch *run_world_scratch(const struct run_world *world)
+{
+    return world->scratch;
+}
+
+void run_world_open(struct run_world *world)
+{
+    const struct scratch *scratch = world->scratch;
+    cleanup_free char *data = strdup(scratch_path(scratch, "data"));
+    cleanup_free char *run = strdup(scratch_path(scratch, "run"));
+    struct node_options options = {
+        .data_dir = data, .run_dir = run, .id = "node-1", .allow_other_mount_namespace = true};
+    struct err err = ERR_INIT;
+    int rc = node_open(&options, &world->node, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, 0);
+}
+
+void run_world_start(struct run_world *world)
+{
+    struct err err = ERR_INIT;
+    if (!world->node)
+        run_world_open(world);
+    int rc = engine_start(world->node, kinds, ARRAY_SIZE(kinds), &world->engine, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, 0);
+}
+
+void run_world_stop(struct run_world *world)
+{
+    engine_stop(world->engine);
+    node_close(world->node);
+    world->engine = NULL;
+    world->node = NULL;
+}
+
+int run_world_setup(void **state)
+{
+    struct run_world *world = calloc(1, sizeof *world);
+    if (!world || scratch_setup(&world->scratch) != 0)
+        return -1;
+    *state = world;
+    run_world_start(world);
+    return 0;
+}
+
+int run_world_teardown(void **state)
+{
+    struct run_world *world = *state;
+    run_world_stop(world);
+    int rc = scratch_teardown(&world->scratch);
+    free(world);
+    return rc;
+}
+
+void run_world_reboot(struct run_world *world)
+{
+    const struct scratch *scratch = world->scratch;
+    assert_null(world->node);
+    const char *run = scratch_path(scratch, "run");
+    while (umount2(run, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+        ;
+    assert_int_equal(tree_remove(scratch->fd, "run", NULL), 0);
+}
+
+bool run_world_exists(const struct run_world *world, const char *name)
+{
+    const struct scratch *scratch = world->scratch;
+    return faccessat(scratch->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void run_world_assert_file(const struct run_world *world, const char *name, const char *expected)
+{
+    const struct scratch *scratch = world->scratch;
+    cleanup_buf struct buf text = BUF_INIT(65536);
+    struct err err = ERR_INIT;
+    (void)fdio_read_file(scratch->fd, name, &text, &err);
+    assert_string_equal(err.text, "");
+    assert_string_equal(buf_str(&text), expected);
+}
+
+void run_world_write(const struct run_world *world, const char *name, const char *text)
+{
+    scratch_write(world->scratch, name, text, (long)strlen(text));
+}
+
+bool run_world_is_mounted(const struct run_world *world, const char *id)
+{
+    char name[128];
+    snprintf(name, sizeof name, "run/runs/%s/rootfs", id);
+    int rc = overlay_is_mounted(scratch_path(world->scratch, name), NULL);
+    assert_true(rc >= 0);
+    return rc == 1;
+}
+
+const char *run_world_state(const struct run_world *world, const char *id)
+{
+    struct catalog_run run = {0};
+    struct err err = ERR_INIT;
+    if (catalog_run_get(world->node->catalog, id, &run, &err) < 0) {
+        assert_int_equal(err.code, ERR_NOT_FOUND);
+        return "none";
+    }
+    const char *state = catalog_run_state_name(run.state);
+    catalog_run_free(&run);
+    return state;
+}
+
+static int count_entries(const struct run_world *world, const char *name)
+{
+    const struct scratch *scratch = world->scratch;
+    int count = 0;
+    int fd = openat(scratch->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_dir DIR *dir = fdopendir(fd);
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    return count - 2;
+}
+
+void run_world_assert_gone(const struct run_world *world, const char *id)
+{
+    char name[128];
+    assert_string_equal(run_world_state(world, id), "none");
+    assert_false(run_world_is_mounted(world, id));
+    snprintf(name, sizeof name, "run/runs/%s", id);
+    assert_false(run_world_exists(world, name));
+    snprintf(name, sizeof name, "data/runs/%s", id);
+    assert_false(run_world_exists(world, name));
+    assert_int_equal(count_entries(world, "data/tmp"), 0);
+}
+
+void run_world_assert_ready(const struct run_world *world, const char *id)
+{
+    char name[128];
+    assert_string_equal(run_world_state(world, id), "ready");
+    assert_true(run_world_is_mounted(world, id));
+    snprintf(name, sizeof name, "data/runs/%s/work", id);
+    assert_true(run_world_exists(world, name));
+    snprintf(name, sizeof name, "run/runs/%s/rootfs/which", id);
+    run_world_assert_file(world, name, "0");
+    snprintf(name, sizeof name, "run/runs/%s/rootfs/probe", id);
+    run_world_write(world, name, "x");
+    snprintf(name, sizeof name, "data/runs/%s/upper/probe", id);
+    run_world_assert_file(world, name, "x");
+}
+
+/* Images. */
+
+static void give_attributes(int fd)
+{
+    const struct timespec times[] = {{.tv_sec = 1000000000, .tv_nsec = 1},
+                                     {.tv_sec = 1000000000, .tv_nsec = 123456789}};
+    assert_int_equal(fchown(fd, 7, 8), 0);
+    assert_int_equal(fchmod(fd, 02751), 0);
+    assert_int_equal(fsetxattr(fd, "user.note", "kept", 4, 0), 0);
+    assert_int_equal(fsetxattr(fd, "trusted.overlay.opaque", "y", 1, 0), 0);
+    assert_int_equal(futimens(fd, times), 0);
+}
+
+static void write_in(int dir_fd, const char *name, const char *text)
+{
+    cleanup_fd int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(fdio_write_full(fd, text, strlen(text)), 0);
+}
+
+/* The layer with this number from the top, as the cache holds it. */
+static void put_into_cache(const struct run_world *world, const struct digest *chain, size_t number)
+{
+    struct digest_text hex = digest_hex(chain);
+    char text[32];
+    char only[48];
+    if (faccessat(world->node->layers_fd, hex.s, F_OK, 0) == 0)
+        return;
+    cleanup_fd int dir = fdio_open_dir(world->node->layers_fd, hex.s, 0755, NULL);
+    assert_true(dir >= 0);
+    snprintf(text, sizeof text, "%zu", number);
+    snprintf(only, sizeof only, "only-%zu", number);
+    write_in(dir, "which", text);
+    write_in(dir, only, text);
+    if (number == 0)
+        give_attributes(dir);
+}
+
+struct image {
+    struct catalog_image row;
+    struct catalog_layer layers[OCI_LAYERS_MAX];
+    struct digest_text texts[2 * OCI_LAYERS_MAX];
+    struct digest_text chains[OCI_LAYERS_MAX];
+    struct digest diff_ids[OCI_LAYERS_MAX];
+    struct digest_text config;
+    struct digest_text manifest;
+};
+
+static void put_blob(const struct run_world *world, const char *text, struct digest_text *ret)
+{
+    struct digest digest;
+    assert_int_equal(blobs_put(world->node->blobs, text, strlen(text), &digest, NULL), 0);
+    *ret = digest_format(&digest);
+}
+
+static void put_layers(const struct run_world *world, const char *salt, size_t count,
+                       struct image *ret)
+{
+    struct digest chains[OCI_LAYERS_MAX];
+    for (size_t i = 0; i < count; i++) {
+        char bytes[64];
+        snprintf(bytes, sizeof bytes, "layer %s %zu", salt, i);
+        put_blob(world, bytes, &ret->texts[i]);
+        assert_int_equal(digest_parse(ret->texts[i].s, &ret->diff_ids[i], NULL), 0);
+        ret->layers[i] = (struct catalog_layer){.digest = ret->texts[i].s,
+                                                .media_type = (char *)OCI_MEDIA_LAYER,
+                                                .size = (int64_t)strlen(bytes),
+                                                .diff_id = ret->texts[i].s};
+    }
+    assert_int_equal(oci_chain_ids(ret->diff_ids, count, chains, NULL), 0);
+    for (size_t i = 0; i < count; i++) {
+        ret->chains[i] = digest_format(&chains[i]);
+        ret->layers[i].chain_id = ret->chains[i].s;
+        put_into_cache(world, &chains[i], count - 1 - i);
+    }
+}
+
+/* Config and manifest as text, and their blobs. Returns the manifest's text. */
+static char *put_documents(const struct run_world *world, size_t count, struct image *ret)
+{
+    cleanup_json json_t *diff_ids = json_array();
+    cleanup_json json_t *layers = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(diff_ids, json_string(ret->layers[i].diff_id));
+        json_array_append_new(layers, json_pack("{s:s,s:s,s:I}", "mediaType", OCI_MEDIA_LAYER,
+                                                "digest", ret->layers[i].digest, "size",
+                                                (json_int_t)ret->layers[i].size));
+    }
+    cleanup_json json_t *config =
+        json_pack("{s:s,s:s,s:{s:[s,s],s:s},s:{s:s,s:O}}", "architecture", oci_host_architecture(),
+                  "os", "linux", "config", "Env", "PATH=/bin", "LANG=C", "WorkingDir", "/srv/app",
+                  "rootfs", "type", "layers", "diff_ids", diff_ids);
+    cleanup_free char *config_text = json_doc_dump(config);
+    put_blob(world, config_text, &ret->config);
+    cleanup_json json_t *manifest =
+        json_pack("{s:i,s:s,s:{s:s,s:s,s:i},s:O}", "schemaVersion", 2, "mediaType",
+                  OCI_MEDIA_MANIFEST, "config", "mediaType", OCI_MEDIA_CONFIG, "digest",
+                  ret->config.s, "size", (int)strlen(config_text), "layers", layers);
+    char *text = json_doc_dump(manifest);
+    assert_non_null(text);
+    put_blob(world, text, &ret->manifest);
+    ret->row = (struct catalog_image){.digest = ret->manifest.s,
+                                      .media_type = (char *)OCI_MEDIA_MANIFEST,
+                                      .size = (int64_t)strlen(text),
+                                      .config_digest = ret->config.s,
+                                      .config_size = (int64_t)strlen(config_text),
+                                      .origin = (char *)"import",
+                                      .layers = ret->layers,
+                                      .layer_count = count};
+    return text;
+}
+
+char *run_world_image(struct run_world *world, const char *name, const char *salt,
+                      size_t layer_count)
+{
+    struct image image;
+    struct err err = ERR_INIT;
+    put_layers(world, salt, layer_count, &image);
+    free(put_documents(world, layer_count, &image));
+    int rc = catalog_image_put(world->node->catalog, &image.row, &err);
+    if (rc == 0 && name)
+        rc = catalog_image_name_set(world->node->catalog, name, image.manifest.s, true, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, 0);
+    return strdup(image.manifest.s);
+}
+
+void run_world_remote_image(struct run_world *world, const char *repository, const char *tag,
+                            const char *salt, size_t layer_count)
+{
+    struct node *node = world->node;
+    struct image image;
+    put_layers(world, salt, layer_count, &image);
+    cleanup_free char *manifest = put_documents(world, layer_count, &image);
+    for (size_t i = 0; i <= layer_count; i++) {
+        bool uploaded;
+        struct digest digest;
+        const char *text = i < layer_count ? image.texts[i].s : image.config.s;
+        assert_int_equal(digest_parse(text, &digest, NULL), 0);
+        assert_int_equal(remote_push_blob(node->remote, repository, node->blobs, &digest, NULL,
+                                          NULL, &uploaded, NULL),
+                         0);
+        assert_int_equal(blobs_remove(node->blobs, &digest, NULL), 0);
+    }
+    assert_int_equal(remote_manifest_put(node->remote, repository, tag, OCI_MEDIA_MANIFEST,
+                                         manifest, strlen(manifest), NULL),
+                     0);
+    struct digest digest;
+    assert_int_equal(digest_parse(image.manifest.s, &digest, NULL), 0);
+    assert_int_equal(blobs_remove(node->blobs, &digest, NULL), 0);
+}
+
+/* Jobs. */
+
+static json_t *parse_params(const char *params)
+{
+    cleanup_free char *text = strdup(params);
+    for (char *c = text; *c; c++)
+        if (*c == '\'')
+            *c = '"';
+    json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+static char *submit(struct run_world *world, const char *kind, const char *id, const char *params)
+{
+    cleanup_json json_t *json = parse_params(params);
+    char object[128];
+    char *job = NULL;
+    struct err err = ERR_INIT;
+    snprintf(object, sizeof object, "run:%s", id ? id : "");
+    struct job_request request = {
+        .kind = kind, .object = id ? object : NULL, .uid = 0, .params = json};
+    int rc = engine_submit(world->engine, &request, &job, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, 0);
+    return job;
+}
+
+struct catalog_job run_world_job(struct run_world *world, const char *kind, const char *id,
+                                 const char *params)
+{
+    struct catalog_job row = {0};
+    cleanup_free char *job = submit(world, kind, id, params);
+    assert_int_equal(engine_wait(world->engine, job, 60, NULL), 1);
+    assert_int_equal(catalog_job_get(world->node->catalog, job, &row, NULL), 0);
+    return row;
+}
+
+json_t *run_world_job_ok(struct run_world *world, const char *kind, const char *id,
+                         const char *params)
+{
+    struct catalog_job row = run_world_job(world, kind, id, params);
+    assert_string_equal(row.error_message ? row.error_message : "", "");
+    assert_int_equal(row.state, CATALOG_JOB_DONE);
+    json_t *result = json_loads(row.result, 0, NULL);
+    assert_non_null(result);
+    catalog_job_free(&row);
+    return result;
+}
+
+void run_world_job_fails(struct run_world *world, const char *kind, const char *id,
+                         const char *params, enum err_code code, const char *words)
+{
+    struct catalog_job row = run_world_job(world, kind, id, params);
+    assert_int_equal(row.state, CATALOG_JOB_FAILED);
+    assert_string_equal(row.error_code, err_code_name(code));
+    if (!strstr(row.error_message, words))
+        assert_string_equal(row.error_message, words);
+    catalog_job_free(&row);
+}
+
+void run_world_create(struct run_world *world, const char *id)
+{
+    char params[256];
+    snprintf(params, sizeof params, "{'id':'%s','image':'base','plain_upper':true}", id);
+    json_decref(run_world_job_ok(world, "run.create", id, params));
+}
+
+void run_world_remove(struct run_world *world, const char *id)
+{
+    char params[256];
+    snprintf(params, sizeof params, "{'id':'%s'}", id);
+    json_decref(run_world_job_ok(world, "run.rm", id, params));
+}
+
+void run_world_killed_job(struct run_world *world, const char *kind, const char *id,
+                          const char *params, const char *fault)
+{
+    assert_null(world->node);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        setenv("VARVE_FAULT", fault, 1);
+        run_world_start(world);
+        struct catalog_job row = run_world_job(world, kind, id, params);
+        fprintf(stderr, "%s ended as %s: %s\n", kind, catalog_job_state_name(row.state),
+                row.error_message ? row.error_message : "");
+        _exit(1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+void run_world_settle(struct run_world *world)
+{
+    for (int i = 0; i < 600; i++) {
+        struct catalog_job *jobs = NULL;
+        size_t count = 0;
+        assert_int_equal(catalog_job_list(world->node->catalog, true, &jobs, &count, NULL), 0);
+        for (size_t j = 0; j < count; j++)
+            catalog_job_free(&jobs[j]);
+        free(jobs);
+        if (count == 0)
+            return;
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    fail_msg("jobs do not end");
+}

@@ -1,0 +1,225 @@
+#include "run.h"
+
+#include "catalog_image.h"
+#include "cleanup.h"
+#include "run_fixture.h"
+#include "tree.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static int setup(void **state)
+{
+    if (run_world_setup(state) != 0)
+        return -1;
+    free(run_world_image(*state, "base:latest", "a", 2));
+    return 0;
+}
+
+static void test_reboot(void **state)
+{
+    struct run_world *world = *state;
+    run_world_create(world, "r1");
+    run_world_create(world, "r2");
+    run_world_write(world, "run/runs/r1/rootfs/work", "one");
+    run_world_write(world, "run/runs/r2/rootfs/work", "two");
+    run_world_stop(world);
+    run_world_reboot(world);
+    run_world_start(world);
+    run_recover(world->node);
+    run_world_assert_file(world, "run/runs/r1/rootfs/work", "one");
+    run_world_assert_file(world, "run/runs/r2/rootfs/work", "two");
+    run_world_assert_ready(world, "r1");
+    run_world_assert_ready(world, "r2");
+    assert_true(run_world_exists(world, "run/runs/r1/lock"));
+    /* A restart without a reboot finds everything as it is. */
+    run_world_stop(world);
+    run_world_start(world);
+    run_recover(world->node);
+    run_world_assert_ready(world, "r1");
+}
+
+/* A sandbox goes on through a restart of the daemon. */
+static void test_run_in_use_through_a_restart(void **state)
+{
+    struct run_world *world = *state;
+    run_world_create(world, "r1");
+    run_world_write(world, "run/runs/r1/rootfs/work", "one");
+    const struct scratch *scratch = run_world_scratch(world);
+    cleanup_fd int fd = openat(scratch->fd, "run/runs/r1/rootfs/work", O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    run_world_stop(world);
+    run_world_start(world);
+    run_recover(world->node);
+    assert_int_equal(pwrite(fd, "two", 3, 0), 3);
+    run_world_assert_file(world, "run/runs/r1/rootfs/work", "two");
+    run_world_assert_file(world, "data/runs/r1/upper/work", "two");
+}
+
+/* I9: what cannot be brought back does not stop the others, and nothing is removed for it. */
+static void test_damaged_runs(void **state)
+{
+    struct run_world *world = *state;
+    const struct scratch *scratch = run_world_scratch(world);
+    run_world_create(world, "r1");
+    run_world_create(world, "r2");
+    run_world_create(world, "r3");
+    run_world_stop(world);
+    run_world_reboot(world);
+    assert_int_equal(tree_remove(scratch->fd, "data/runs/r2/upper", NULL), 0);
+    assert_int_equal(mkdirat(scratch->fd, "data/runs/unknown", 0700), 0);
+    run_world_start(world);
+    run_recover(world->node);
+    run_world_assert_ready(world, "r1");
+    run_world_assert_ready(world, "r3");
+    assert_string_equal(run_world_state(world, "r2"), "ready");
+    assert_false(run_world_is_mounted(world, "r2"));
+    assert_false(run_world_exists(world, "data/runs/r2/upper"));
+    assert_true(run_world_exists(world, "data/runs/unknown"));
+    run_world_remove(world, "r2");
+    run_world_assert_gone(world, "r2");
+}
+
+static void add_row(struct run_world *world, const char *id, const char *job_id)
+{
+    struct catalog_image *images = NULL;
+    size_t count = 0;
+    assert_int_equal(catalog_image_list(world->node->catalog, &images, &count, NULL), 0);
+    assert_int_equal(count, 1);
+    struct catalog_run run = {.id = (char *)id,
+                              .image = images[0].digest,
+                              .image_name = (char *)"base",
+                              .upper = (char *)"plain",
+                              .job_id = (char *)job_id};
+    assert_int_equal(catalog_run_add(world->node->catalog, &run, NULL), 0);
+    catalog_image_free(&images[0]);
+    free(images);
+}
+
+/* A creation whose job has ended without being able to undo it. */
+static void test_left_over_creation(void **state)
+{
+    struct run_world *world = *state;
+    const struct scratch *scratch = run_world_scratch(world);
+    add_row(world, "r1", "j-gone");
+    assert_int_equal(mkdirat(scratch->fd, "data/runs/r1", 0700), 0);
+    assert_int_equal(mkdirat(scratch->fd, "data/runs/r1/upper", 0700), 0);
+    run_recover(world->node);
+    run_world_assert_gone(world, "r1");
+    /* A new request does the same. */
+    add_row(world, "r1", "j-gone");
+    run_world_create(world, "r1");
+    run_world_assert_ready(world, "r1");
+}
+
+static void test_left_over_removal(void **state)
+{
+    struct run_world *world = *state;
+    run_world_create(world, "r1");
+    assert_int_equal(catalog_run_set_state(world->node->catalog, "r1", CATALOG_RUN_REMOVING, NULL),
+                     0);
+    run_recover(world->node);
+    run_world_assert_gone(world, "r1");
+}
+
+/* A removal that a process stands in the way of waits for the next time. */
+static void test_left_over_removal_in_use(void **state)
+{
+    struct run_world *world = *state;
+    const struct scratch *scratch = run_world_scratch(world);
+    run_world_create(world, "r1");
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        byte = chdir(scratch_path(scratch, "run/runs/r1/rootfs")) != 0;
+        if (write(ready[1], &byte, 1) == 1)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(catalog_run_set_state(world->node->catalog, "r1", CATALOG_RUN_REMOVING, NULL),
+                     0);
+    run_recover(world->node);
+    assert_string_equal(run_world_state(world, "r1"), "removing");
+    assert_true(run_world_is_mounted(world, "r1"));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    run_recover(world->node);
+    run_world_assert_gone(world, "r1");
+}
+
+#ifdef VARVE_FAULT_POINTS
+/* A run whose job is unfinished belongs to the job. */
+static void test_runs_with_jobs_are_left_alone(void **state)
+{
+    struct run_world *world = *state;
+    run_world_stop(world);
+    run_world_killed_job(world, "run.create", "r1", "{'id':'r1','image':'base'}",
+                         "run.dirs-made=kill");
+    run_world_open(world);
+    run_recover(world->node);
+    assert_string_equal(run_world_state(world, "r1"), "creating");
+    assert_true(run_world_exists(world, "data/runs/r1/upper"));
+    run_world_start(world);
+    run_world_settle(world);
+    run_world_assert_ready(world, "r1");
+}
+#endif
+
+static void test_document_with_damaged_config(void **state)
+{
+    struct run_world *world = *state;
+    struct catalog_run run = {0};
+    struct catalog_image image = {0};
+    struct digest digest;
+    struct err err = ERR_INIT;
+    run_world_create(world, "r1");
+    assert_int_equal(catalog_run_get(world->node->catalog, "r1", &run, NULL), 0);
+    json_t *json = run_json(world->node, &run, NULL);
+    assert_non_null(json);
+    json_decref(json);
+    assert_int_equal(catalog_image_get(world->node->catalog, run.image, &image, NULL), 0);
+    assert_int_equal(digest_parse(image.config_digest, &digest, NULL), 0);
+    assert_int_equal(blobs_remove(world->node->blobs, &digest, NULL), 0);
+    assert_null(run_json(world->node, &run, &err));
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "r1"));
+    catalog_image_free(&image);
+    catalog_run_free(&run);
+}
+
+#define world_test(fn) cmocka_unit_test_setup_teardown(fn, setup, run_world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        world_test(test_reboot),
+        world_test(test_run_in_use_through_a_restart),
+        world_test(test_damaged_runs),
+        world_test(test_left_over_creation),
+        world_test(test_left_over_removal),
+        world_test(test_left_over_removal_in_use),
+        world_test(test_document_with_damaged_config),
+#ifdef VARVE_FAULT_POINTS
+        world_test(test_runs_with_jobs_are_left_alone),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
