@@ -2,6 +2,7 @@
 
 #include "api_uploads.h"
 #include "catalog_image.h"
+#include "commit_name.h"
 #include "import.h"
 #include "pull.h"
 
@@ -23,22 +24,9 @@ static char *image_object(const char *word)
 
 struct import_source {
     struct node *node;
-    const char *path;
-    const char *upload;
-    struct err missing; /* set when the path cannot be imported */
+    const char *upload; /* NULL: a path */
+    struct err missing; /* set when there is nothing at the path */
 };
-
-/* Looks at the path before the catalog's transaction: a dead network file system holds up this
- * request and no other. */
-static void look_at_path(struct import_source *source)
-{
-    if (!source->path || access(source->path, F_OK) == 0)
-        return;
-    if (errno == ENOENT || errno == ENOTDIR)
-        err_fail(&source->missing, ERR_NOT_FOUND, "there is no file or directory %s", source->path);
-    else
-        err_errno(&source->missing, errno, "cannot look at %s", source->path);
-}
 
 static int check_import(void *arg, struct err *err)
 {
@@ -55,16 +43,31 @@ static int check_import_members(const char *path, const char *upload, const char
 {
     if (!path == !upload)
         return err_fail(err, ERR_INVALID, "the body must have either 'path' or 'upload'");
+    if (upload && !name)
+        return err_fail(err, ERR_INVALID, "an upload has no name of its own; 'name' is missing");
     if (path && path[0] != '/')
         return err_fail(err, ERR_INVALID, "'path' must be absolute, not '%.200s'", path);
     int rc = upload ? id_check(upload, "upload ID", err) : 0;
     if (rc < 0 || !name)
         return rc;
     cleanup_reference struct reference reference = {0};
-    rc = api_request_reference(name, &reference, err);
+    rc = api_request_blame(err, reference_parse(name, &reference, err), name);
     if (rc >= 0 && reference.has_digest)
         rc = err_fail(err, ERR_INVALID, "the name of an image cannot hold a digest: %.300s", name);
     return rc;
+}
+
+/* What an import will work on: the name that was given, or the one that the job will make of the
+ * path. Looks at the path, and does so before the catalog's transaction: a dead network file system
+ * holds up this request and no other. Caller frees; NULL when there is nothing to name. */
+static char *import_object(const char *path, const char *name, struct import_source *source)
+{
+    cleanup_free char *file = NULL;
+    cleanup_free char *tag = NULL;
+    cleanup_free char *made = NULL;
+    if (path && commit_name_split(path, &file, &tag, &source->missing) == 0 && !name)
+        made = commit_name_of_path(file, tag);
+    return name ? image_object(name) : made ? image_object(made) : NULL;
 }
 
 int api_images_import(struct api_request *request, struct api_reply *reply, struct err *err)
@@ -76,15 +79,14 @@ int api_images_import(struct api_request *request, struct api_reply *reply, stru
     int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc < 0)
         return rc;
-    struct import_source source = {.node = request->node,
-                                   .path = json_string_value(json_object_get(params, "path")),
-                                   .upload = json_string_value(json_object_get(params, "upload"))};
+    const char *path = json_string_value(json_object_get(params, "path"));
     const char *name = json_string_value(json_object_get(params, "name"));
-    rc = check_import_members(source.path, source.upload, name, err);
+    struct import_source source = {.node = request->node,
+                                   .upload = json_string_value(json_object_get(params, "upload"))};
+    rc = check_import_members(path, source.upload, name, err);
     if (rc < 0)
         return rc;
-    look_at_path(&source);
-    cleanup_free char *object = name ? image_object(name) : NULL;
+    cleanup_free char *object = import_object(path, name, &source);
     struct job_request job = {.kind = import_job.name,
                               .object = object,
                               .params = params,
@@ -102,7 +104,7 @@ int api_images_pull(struct api_request *request, struct api_reply *reply, struct
         return rc;
     const char *word = json_string_value(json_object_get(params, "reference"));
     cleanup_reference struct reference reference = {0};
-    rc = api_request_reference(word, &reference, err);
+    rc = api_request_blame(err, reference_parse(word, &reference, err), word);
     if (rc < 0)
         return rc;
     cleanup_free char *object = image_object(word);
@@ -131,7 +133,7 @@ int api_images_get(struct api_request *request, struct api_reply *reply, struct 
     cleanup_free char *digest = NULL;
     int rc = image_ref_local(request->node, request->arg, &digest, err);
     if (rc < 0)
-        return rc;
+        return api_request_blame(err, rc, request->arg);
     struct catalog_image image = {0};
     rc = catalog_image_get(request->node->catalog, digest, &image, err);
     if (rc < 0)
@@ -150,7 +152,8 @@ static int check_image_is_here(void *arg, struct err *err)
 {
     const struct image_word *image = arg;
     cleanup_free char *digest = NULL;
-    return image_ref_local(image->node, image->word, &digest, err);
+    return api_request_blame(err, image_ref_local(image->node, image->word, &digest, err),
+                             image->word);
 }
 
 int api_images_remove(struct api_request *request, struct api_reply *reply, struct err *err)

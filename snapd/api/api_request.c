@@ -76,15 +76,19 @@ int api_path_parse(const char *raw, struct api_path *ret, struct err *err)
     return 0;
 }
 
-/* What is wrong with a client's document is a bad request, not damage. */
-static int as_invalid(struct err *err)
+int api_request_blame(struct err *err, int rc, const char *word)
 {
-    struct err cause = *err;
-    err_clear(err);
-    enum err_code code = cause.code == ERR_TOO_LARGE ? ERR_TOO_LARGE : ERR_INVALID;
-    int rc = err_fail(err, code, "%s", cause.text);
-    if (cause.hint[0])
-        err_hint(err, "%s", cause.hint);
+    if (rc >= 0 || !err)
+        return rc;
+    if (err->code == ERR_DAMAGED || err->code == ERR_UNSUPPORTED) {
+        struct err cause = *err;
+        err_clear(err);
+        rc = err_fail(err, ERR_INVALID, "%s", cause.text);
+        if (cause.hint[0])
+            err_hint(err, "%s", cause.hint);
+    }
+    if (word && !strstr(err->text, word))
+        rc = err_wrap(err, rc, "'%.300s'", word);
     return rc;
 }
 
@@ -92,8 +96,9 @@ int api_request_set_body(struct api_request *request, const char *bytes, size_t 
                          struct err *err)
 {
     json_t *body = NULL;
-    if (json_doc_parse(bytes, len, "the body", &body, err) < 0)
-        return as_invalid(err);
+    int rc = json_doc_parse(bytes, len, "the body", &body, err);
+    if (rc < 0)
+        return api_request_blame(err, rc, NULL);
     if (!json_is_object(body)) {
         json_decref(body);
         return err_fail(err, ERR_INVALID, "the body is not a JSON object");
@@ -222,10 +227,4 @@ int api_request_params(const struct api_request *request, const struct api_membe
             return err_fail(err, ERR_INVALID, "the body lacks '%s'", members[i].name);
     *ret = steal_ptr(params);
     return 0;
-}
-
-int api_request_reference(const char *word, struct reference *ret, struct err *err)
-{
-    int rc = reference_parse(word, ret, err);
-    return rc < 0 ? err_wrap(err, rc, "'%.300s' is no name of an image", word) : 0;
 }

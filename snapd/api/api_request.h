@@ -9,7 +9,6 @@
 
 #include "api_reply.h"
 #include "node.h"
-#include "reference.h"
 
 #include <stdatomic.h>
 
@@ -84,5 +83,8 @@ struct api_member {
 int api_request_params(const struct api_request *request, const struct api_member *members,
                        size_t count, json_t **ret, struct err *err);
 
-/* reference_parse(), with the word in the message. */
-int api_request_reference(const char *word, struct reference *ret, struct err *err);
+/* A failure over what the client sent (a damaged document, a digest of another kind) is a bad
+ * request whatever the callee calls it: the code becomes ERR_INVALID. Others stay. A `word` of the
+ * client that is to blame (NULL: none) is put into the message unless it is there. Returns the
+ * failure, or `rc` as it was when it is none. */
+int api_request_blame(struct err *err, int rc, const char *word);

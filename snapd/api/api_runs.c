@@ -18,7 +18,8 @@ static int check_create(void *arg, struct err *err)
 {
     const struct run_request *wanted = arg;
     cleanup_image_ref struct image_ref ref = {0};
-    int rc = image_ref_resolve(wanted->node, wanted->image, &ref, err);
+    int rc = api_request_blame(err, image_ref_resolve(wanted->node, wanted->image, &ref, err),
+                               wanted->image);
     if (rc < 0 || !wanted->id || !ref.local_digest)
         return rc;
     struct err missing = ERR_INIT;

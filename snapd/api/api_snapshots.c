@@ -43,7 +43,7 @@ static int check_create(void *arg, struct err *err)
 static int check_name(const struct node *node, const char *name, char **ret_local, struct err *err)
 {
     cleanup_reference struct reference reference = {0};
-    int rc = api_request_reference(name, &reference, err);
+    int rc = api_request_blame(err, reference_parse(name, &reference, err), name);
     if (rc < 0)
         return rc;
     if (reference.host || reference.has_digest) {
@@ -164,7 +164,8 @@ int api_snapshots_get(struct api_request *request, struct api_reply *reply, stru
     json_t *body = NULL;
     if (id_check(request->arg, "snapshot ID", NULL) < 0) {
         cleanup_reference struct reference reference = {0};
-        int rc = api_request_reference(request->arg, &reference, err);
+        int rc =
+            api_request_blame(err, reference_parse(request->arg, &reference, err), request->arg);
         if (rc >= 0)
             rc = get_by_name(request->node, request->arg, &body, err);
         return rc < 0 ? rc : api_reply_set(reply, 200, body, err);
