@@ -1,0 +1,16 @@
+#include "job_kinds.h"
+
+#include "import.h"
+#include "pull.h"
+#include "run.h"
+#include "snapshot.h"
+
+const struct job_kind *const *job_kinds(size_t *ret_count)
+{
+    static const struct job_kind *const kinds[] = {
+        &import_job,          &pull_job,          &image_rm_job,    &run_create_job, &run_rm_job,
+        &snapshot_create_job, &snapshot_push_job, &snapshot_rm_job,
+    };
+    *ret_count = ARRAY_SIZE(kinds);
+    return kinds;
+}
