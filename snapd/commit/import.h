@@ -7,6 +7,16 @@
  * the tree alone. Archives are unpacked into DATA/tmp by the confined child of restore/unpack.h.
  * docker-archive files are refused with the command that converts them.
  *
+ * A layout with several images needs "PATH:NAME", NAME being an org.opencontainers.image.ref.name
+ * in its index.json; images of one name differ in their platform and the one for this machine is
+ * taken. Without a name for the new image it is made of the path (commit_name.h); an upload needs
+ * one. A name that stands for another image is ERR_EXISTS: at once where the source tells its
+ * digest, else at the end.
+ *
+ * Steps: open -> unpack (archives) -> copy (layouts) or capture (trees) -> record -> remove-upload.
+ * A job that fails leaves no blob, name or temporary tree behind; an upload stays then, so that the
+ * same request can be made again.
+ *
  * Result: {"id": manifest digest, "digest", "names": [...], "layers": [digests], "size"}.
  */
 #pragma once

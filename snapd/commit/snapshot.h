@@ -10,7 +10,16 @@
  * snapshot.rm      {"snapshot": id}
  *   removes the record, the manifest that this node pushed, and the local image.
  *
- * Result of create and push: the snapshot document of docs/openapi.yaml (snapshot_json()).
+ * Result of create and push: the snapshot document of docs/openapi.yaml (snapshot_json()); its
+ * "layers" is null when the image is not on this node any more. Result of rm: {"id", "digest",
+ * "remote": {"state", "message"}, "image": {"state", "message"}}, with what became of the manifest
+ * in the remote (not_pushed, removed, absent, refused, or kept because another remote is configured
+ * now) and of the local image (removed, absent, or kept because something needs it); {"id"} alone
+ * when an attempt before a kill had done it.
+ *
+ * A push never replaces another image under its tag (ERR_EXISTS). A push or removal while the
+ * remote does not answer fails and changes nothing here; so does the removal of an image that a run
+ * uses.
  */
 #pragma once
 
