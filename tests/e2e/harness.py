@@ -68,6 +68,19 @@ def wait_for(condition, seconds, what):
     raise Failed(f"{what} did not happen within {seconds} s")
 
 
+def processes_on(rootfs):
+    """Pids of processes whose root directory lies on the mount at `rootfs`."""
+    device = os.stat(rootfs).st_dev
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{pid}/root").st_dev == device:
+                found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
 class Reply:
     """What one call of the command line gave."""
 

@@ -51,11 +51,12 @@ def blob(layout, digest):
 def test_malformed_references(scratch):
     node = scratch.node("n1").start()
     for reference in ("UPPER/n", "n:", "a//b", "n@sha256:12", "n:-x", "a/../b", "n m", "", "@",
-                      "n:t@sha512:" + "0" * 128, "a" * 300):
+                      "a" * 300):
         for verb in (("image", "pull"), ("run", "create", "--plain-upper")):
             reply = node.call(*verb, reference)
             check_equal(reply.status, 2, f"status of {verb} '{reference[:40]}' ({reply.err})")
             check_equal(reply.err.count("\n"), 1, f"lines for '{reference[:40]}' ({reply.err})")
+    node.fails(1, "image", "pull", "n:t@sha512:" + "0" * 128, says=["sha256"])
     node.fails(2, "image", "import", small_tar(scratch), "--name", "Bad Name", says=["Bad Name"])
     node.fails(2, "run", "create", "x", "--plain-upper", "--id", "../../etc", says=["../../etc"])
     check_agreement(node)

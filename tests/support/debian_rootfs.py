@@ -17,7 +17,8 @@ import tarfile
 
 ROOTS = ["base-files", "base-passwd", "bash", "coreutils", "dash", "debianutils", "diffutils",
          "dpkg", "findutils", "grep", "gzip", "hostname", "init-system-helpers", "libc-bin",
-         "login", "mawk", "ncurses-base", "passwd", "perl-base", "sed", "tar", "util-linux"]
+         "libpam-modules", "libpam-runtime", "login", "mawk", "ncurses-base", "passwd",
+         "perl-base", "sed", "tar", "util-linux"]
 LEFT_OUT = re.compile(r"^/usr/share/(doc|man|locale|info|lintian)(/|$)")
 MERGED = ["bin", "lib", "lib64", "sbin"]
 EMPTY = ["dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "srv", "opt", "var/tmp",
@@ -77,6 +78,9 @@ def files_of(packages):
             target = os.path.realpath(path)
             if os.path.isdir(path) and not os.path.islink(path) or target in paths:
                 paths.add(path)
+    # Made by maintainer scripts, so in no package's list.
+    paths.update(os.path.join("/etc/pam.d", name) for name in os.listdir("/etc/pam.d")
+                 if name.startswith("common-"))
     for path in list(paths):
         while path != "/":
             path = os.path.dirname(path)
