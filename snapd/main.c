@@ -6,6 +6,7 @@
 #include "log.h"
 #include "node.h"
 #include "options.h"
+#include "pull.h"
 #include "run.h"
 #include "server.h"
 
@@ -103,15 +104,24 @@ static int wait_for_end(struct err *err)
     return 0;
 }
 
+/* What a crash left queued; a failure leaves it queued (I9). */
+static void finish_deletions(struct node *node)
+{
+    struct err err = ERR_INIT;
+    if (pull_run_deletions(node, &err) < 0)
+        log_event(LOG_WARN, "deletions-left", "error", err.text, NULL);
+}
+
 static int serve_node(struct node *node, const struct options *options, struct err *err)
 {
     size_t kind_count;
     const struct job_kind *const *kinds = job_kinds(&kind_count);
     struct engine *engine = NULL;
+    finish_deletions(node);
+    run_recover(node);
     int rc = engine_start(node, kinds, kind_count, &engine, err);
     if (rc < 0)
         return rc;
-    run_recover(node);
     struct server *server = NULL;
     rc = server_start(node, options->listen, &server, err);
     if (rc >= 0) {

@@ -86,6 +86,8 @@ int blob_writer_commit(struct blob_writer *writer, const struct digest *expected
     int rc = digest_stream_finish(&writer->stream, &found, err);
     if (rc == 0)
         rc = check_expected(writer, &found, expected, expected_size, err);
+    if (rc == 0 && writer->claim)
+        rc = writer->claim(writer->claim_arg, &found, err);
     if (rc == 0)
         rc = settle_existing(blobs, &found, writer->size, err);
     if (rc < 0)

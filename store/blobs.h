@@ -78,6 +78,10 @@ int blobs_read(struct blobs *blobs, const struct digest *digest, struct buf *ret
 /* Reads a blob through and compares its digest. */
 int blobs_verify(struct blobs *blobs, const struct digest *digest, struct err *err);
 
+/* Told the digest of a blob before the blob has its name, for a lease (I5); a failure keeps it from
+ * getting one. */
+typedef int (*blob_claim)(void *arg, const struct digest *digest, struct err *err);
+
 /* A blob being written: begin, write any number of times, commit once; free in any state, also
  * one that is all zeros. */
 struct blob_writer {
@@ -86,6 +90,8 @@ struct blob_writer {
     struct digest_stream stream;
     uint64_t size;
     uint64_t size_max; /* more bytes are ERR_TOO_LARGE at once; UINT64_MAX for no limit */
+    blob_claim claim;  /* NULL: nobody is told; set by the caller before the commit */
+    void *claim_arg;
 };
 
 #define BLOB_WRITER_INIT                                                                           \

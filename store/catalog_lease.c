@@ -190,3 +190,18 @@ int catalog_deletion_done(struct catalog *catalog, const char *key, struct err *
     }
     return catalog_commit(catalog, err);
 }
+
+int catalog_deletion_postpone(struct catalog *catalog, const char *key, struct err *err)
+{
+    int rc = catalog_scope_check_open(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = take_off(catalog, key, err);
+    if (rc >= 0)
+        rc = queue_key(catalog, key, err);
+    if (rc < 0) {
+        catalog_rollback(catalog);
+        return rc;
+    }
+    return catalog_commit(catalog, err);
+}

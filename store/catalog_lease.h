@@ -34,3 +34,6 @@ int catalog_deletion_queue(struct catalog *catalog, const char *key, struct err 
 int catalog_deletion_next(struct catalog *catalog, char **ret_key, struct err *err);
 /* Takes the object off the queue and commits. On failure the transaction has ended. */
 int catalog_deletion_done(struct catalog *catalog, const char *key, struct err *err);
+/* Puts an object whose bytes could not be removed behind the others and commits. On failure the
+ * transaction has ended, and the object is where it was. */
+int catalog_deletion_postpone(struct catalog *catalog, const char *key, struct err *err);

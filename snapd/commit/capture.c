@@ -35,14 +35,14 @@ struct capture {
     size_t xattr_cap;
     uint64_t entries; /* that the source has, in the layer's terms */
     uint64_t bytes;   /* of content that the source has */
-    capture_progress progress;
-    void *arg;
+    struct capture_hooks hooks;
 };
 
 static int tick(void *arg, struct err *err)
 {
     const struct capture *capture = arg;
-    return capture->progress ? capture->progress(capture->arg, capture->entries, err) : 0;
+    const struct capture_hooks *hooks = &capture->hooks;
+    return hooks->progress ? hooks->progress(hooks->arg, capture->entries, err) : 0;
 }
 
 static void capture_free(struct capture *capture)
@@ -70,6 +70,8 @@ static int capture_init(struct capture *capture, int root_fd, struct blobs *blob
         rc = walk_open(root_fd, capture->kind == CAPTURE_UPPER, &capture->walk, err);
     if (rc == 0)
         rc = layer_writer_begin(blobs, &capture->writer, err);
+    if (rc == 0)
+        layer_writer_set_claim(capture->writer, capture->hooks.claim, capture->hooks.arg);
     return rc;
 }
 
@@ -283,9 +285,11 @@ static int finish(struct capture *capture, struct capture_result *ret, struct er
 }
 
 int capture_tree(int root_fd, enum capture_kind kind, struct blobs *blobs,
-                 capture_progress progress, void *arg, struct capture_result *ret, struct err *err)
+                 const struct capture_hooks *hooks, struct capture_result *ret, struct err *err)
 {
-    struct capture capture = {.kind = kind, .progress = progress, .arg = arg};
+    struct capture capture = {.kind = kind};
+    if (hooks)
+        capture.hooks = *hooks;
     int rc = capture_init(&capture, root_fd, blobs, err);
     if (rc == 0)
         rc = add_all(&capture, err);

@@ -37,8 +37,12 @@ enum capture_kind {
     CAPTURE_ROOTFS,
 };
 
-/* Told about progress; a failure ends the capture. */
-typedef int (*capture_progress)(void *arg, uint64_t entries, struct err *err);
+/* Whom the capture calls; any may be NULL, and a failure of any ends it. */
+struct capture_hooks {
+    int (*progress)(void *arg, uint64_t entries, struct err *err);
+    blob_claim claim; /* told the layer's digest before its blob has a name */
+    void *arg;        /* of both */
+};
 
 struct capture_result {
     struct digest digest;  /* of the blob (tar+zstd) */
@@ -52,4 +56,4 @@ void capture_result_free(struct capture_result *result);
 
 /* Captures the tree below `root_fd` into the store. The blob is published on success. */
 int capture_tree(int root_fd, enum capture_kind kind, struct blobs *blobs,
-                 capture_progress progress, void *arg, struct capture_result *ret, struct err *err);
+                 const struct capture_hooks *hooks, struct capture_result *ret, struct err *err);

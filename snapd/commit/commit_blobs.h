@@ -4,9 +4,6 @@
  * deletion at the same time: the queue gives up what a record refers to and removes the rest once
  * no lease holds it. So whatever the job's end is - a record, a failure, or a kill after which the
  * job fails - no blob is left that nobody speaks of.
- *
- * What it does not cover: a kill between the moment in which a captured layer gets its name and
- * its lease, if the job then never makes the same layer again.
  */
 #pragma once
 

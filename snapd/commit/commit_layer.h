@@ -4,7 +4,8 @@
 #include "capture.h"
 #include "engine.h"
 
-/* capture_tree() with the job's progress, and a lease on the layer that it made (I5). */
+/* capture_tree() with the job's progress, and a lease on the layer before its blob has a name, so
+ * that neither a removal nor a kill can come in between (I5). */
 int commit_layer_capture(struct job *job, int root_fd, enum capture_kind kind,
                          struct capture_result *ret, struct err *err);
 

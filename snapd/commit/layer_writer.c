@@ -93,6 +93,12 @@ int layer_writer_begin(struct blobs *blobs, struct layer_writer **ret, struct er
     return 0;
 }
 
+void layer_writer_set_claim(struct layer_writer *writer, blob_claim claim, void *arg)
+{
+    writer->blob.claim = claim;
+    writer->blob.claim_arg = arg;
+}
+
 void layer_writer_free(struct layer_writer *writer)
 {
     if (!writer)

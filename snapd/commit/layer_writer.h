@@ -48,6 +48,8 @@ struct layer_written {
 };
 
 int layer_writer_begin(struct blobs *blobs, struct layer_writer **ret, struct err *err);
+/* Who is told the blob's digest before it has its name (blobs.h). */
+void layer_writer_set_claim(struct layer_writer *writer, blob_claim claim, void *arg);
 int layer_writer_add(struct layer_writer *writer, const struct tar_entry *entry, struct err *err);
 int layer_writer_data(struct layer_writer *writer, const void *bytes, size_t len, struct err *err);
 /* `len` bytes of zeros: the holes of sparse files cost time to hash and nothing else. */

@@ -41,7 +41,11 @@ static int choose_remote(struct pull *pull, struct err *err)
     pull->remote = own;
     if (!ref->host || (own->host[0] != '\0' && strcmp(ref->host, own->host) == 0))
         return 0;
-    int rc = registry_open_host(ref->host, &pull->node->registry, &pull->opened, err);
+    /* The certificate is for this node's own remote; a host that a user names must not see it. */
+    struct registry_options options = pull->node->registry;
+    options.client_cert = NULL;
+    options.client_key = NULL;
+    int rc = registry_open_host(ref->host, &options, &pull->opened, err);
     pull->remote = pull->opened;
     return rc;
 }

@@ -28,8 +28,7 @@ static int remove_bytes(struct node *node, const char *key, char ret_temp[32], s
 static int put_last(struct node *node, const char *key, const struct err *failure, struct err *err)
 {
     log_event(LOG_WARN, "not-removed", "object", key, "error", failure->text, NULL);
-    int rc = catalog_deletion_done(node->catalog, key, err);
-    return rc == 0 ? catalog_deletion_queue(node->catalog, key, err) : rc;
+    return catalog_deletion_postpone(node->catalog, key, err);
 }
 
 static int remove_one(struct node *node, const char *key, struct err *failure, struct err *err)

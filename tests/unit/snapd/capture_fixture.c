@@ -56,7 +56,7 @@ int capture_try(struct capture_fixture *fixture, const char *dir, enum capture_k
     forget(fixture);
     cleanup_fd int fd = openat(fixture->scratch->fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(fd >= 0);
-    return capture_tree(fd, kind, fixture->blobs, NULL, NULL, &fixture->result, err);
+    return capture_tree(fd, kind, fixture->blobs, NULL, &fixture->result, err);
 }
 
 void capture_dir(struct capture_fixture *fixture, const char *dir, enum capture_kind kind)

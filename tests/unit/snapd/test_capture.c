@@ -251,8 +251,9 @@ static void test_a15_file_grows_while_it_is_read(void **state)
     capture_script(fixture, "head -c 8M /dev/zero >u/log");
     cleanup_fd int fd = openat(fixture->scratch->fd, "u", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct err err = ERR_INIT;
-    assert_true(capture_tree(fd, CAPTURE_UPPER, fixture->blobs, grow_a_file, fixture,
-                             &fixture->result, &err) < 0);
+    struct capture_hooks hooks = {.progress = grow_a_file, .arg = fixture};
+    assert_true(capture_tree(fd, CAPTURE_UPPER, fixture->blobs, &hooks, &fixture->result, &err) <
+                0);
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_non_null(strstr(err.text, "log changed"));
 }
@@ -271,8 +272,9 @@ static void test_a15_file_shrinks_while_it_is_read(void **state)
     capture_script(fixture, "head -c 8M /dev/zero >u/log; touch u/a");
     cleanup_fd int fd = openat(fixture->scratch->fd, "u", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct err err = ERR_INIT;
-    assert_true(capture_tree(fd, CAPTURE_UPPER, fixture->blobs, shrink_a_file, fixture,
-                             &fixture->result, &err) < 0);
+    struct capture_hooks hooks = {.progress = shrink_a_file, .arg = fixture};
+    assert_true(capture_tree(fd, CAPTURE_UPPER, fixture->blobs, &hooks, &fixture->result, &err) <
+                0);
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_non_null(strstr(err.text, "log"));
 }
@@ -289,9 +291,34 @@ static void test_progress_can_end_it(void **state)
     capture_script(fixture, "seq 500 | (cd u; xargs touch)");
     cleanup_fd int fd = openat(fixture->scratch->fd, "u", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct err err = ERR_INIT;
-    assert_true(capture_tree(fd, CAPTURE_UPPER, fixture->blobs, stop_after_a_while, NULL,
-                             &fixture->result, &err) < 0);
+    struct capture_hooks hooks = {.progress = stop_after_a_while};
+    assert_true(capture_tree(fd, CAPTURE_UPPER, fixture->blobs, &hooks, &fixture->result, &err) <
+                0);
     assert_int_equal(err.code, ERR_INTERRUPTED);
+}
+
+/* The digest is known to the one who leases it while the blob is not there yet (I5). */
+static int refuse_once(void *arg, const struct digest *digest, struct err *err)
+{
+    struct capture_fixture *fixture = arg;
+    uint64_t size;
+    assert_int_equal(blobs_stat(fixture->blobs, digest, &size, NULL), -ENOENT);
+    return err_fail(err, ERR_NO_SPACE, "no lease");
+}
+
+static void test_a_layer_is_claimed_before_it_has_a_name(void **state)
+{
+    struct capture_fixture *fixture = *state;
+    capture_script(fixture, "touch u/a");
+    cleanup_fd int fd = openat(fixture->scratch->fd, "u", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct capture_hooks hooks = {.claim = refuse_once, .arg = fixture};
+    struct err err = ERR_INIT;
+    assert_true(capture_tree(fd, CAPTURE_UPPER, fixture->blobs, &hooks, &fixture->result, &err) <
+                0);
+    assert_string_equal(err.text, "no lease");
+    struct capture_result result = {0};
+    assert_int_equal(capture_tree(fd, CAPTURE_UPPER, fixture->blobs, NULL, &result, NULL), 0);
+    capture_result_free(&result);
 }
 
 static void test_labels_of_the_host(void **state)
@@ -464,6 +491,7 @@ int main(void)
         capture_test(test_a15_file_grows_while_it_is_read),
         capture_test(test_a15_file_shrinks_while_it_is_read),
         capture_test(test_progress_can_end_it),
+        capture_test(test_a_layer_is_claimed_before_it_has_a_name),
         capture_test(test_labels_of_the_host),
         capture_test(test_a22_mounts),
         capture_test(test_a23_same_tree_same_digest),

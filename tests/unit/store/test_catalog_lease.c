@@ -162,6 +162,21 @@ static void test_a_failed_removal_stays_queued(void **state)
     assert_none(fixture);
 }
 
+static void test_a_postponed_object_comes_last(void **state)
+{
+    struct fixture *fixture = *state;
+    queue(fixture, fixture_key("blob:", 1));
+    queue(fixture, fixture_key("blob:", 2));
+    assert_true(catalog_deletion_postpone(fixture->catalog, fixture_key("blob:", 1), NULL) < 0);
+    char *key = next(fixture);
+    assert_string_equal(key, fixture_key("blob:", 1));
+    assert_int_equal(catalog_deletion_postpone(fixture->catalog, key, NULL), 0);
+    free(key);
+    assert_next(fixture, fixture_key("blob:", 2));
+    assert_next(fixture, fixture_key("blob:", 1));
+    assert_none(fixture);
+}
+
 static void test_done_needs_its_transaction(void **state)
 {
     struct fixture *fixture = *state;
@@ -348,6 +363,7 @@ int main(void)
         with_job(test_leases_can_be_repeated_and_dropped),
         with_job(test_deletions_come_in_order_once),
         with_job(test_a_failed_removal_stays_queued),
+        with_job(test_a_postponed_object_comes_last),
         with_job(test_done_needs_its_transaction),
         with_job(test_next_inside_a_transaction_is_refused),
         with_job(test_a_reference_wins),
