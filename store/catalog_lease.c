@@ -42,8 +42,8 @@ static int check_key(const char *key, struct err *err)
 
 int catalog_key_is_named(struct catalog *catalog, const char *key, struct err *err)
 {
-    enum key_kind kind;
-    const char *digest;
+    enum key_kind kind = KEY_LAYER;
+    const char *digest = NULL;
     int rc = parse_key(key, &kind, &digest, err);
     if (rc < 0)
         return rc;

@@ -93,7 +93,7 @@ static int take_step(struct catalog *catalog, const struct catalog_schema_step *
                      struct err *err)
 {
     cleanup_catalog_scope struct catalog_scope scope = {0};
-    int64_t version;
+    int64_t version = 0;
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = read_version(catalog, count, &version, err);

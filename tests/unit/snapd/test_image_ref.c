@@ -26,7 +26,7 @@ static struct image_ref resolve(struct restore_site *site, const char *text)
 
 static void assert_text(const char *word, const char *have, const char *want)
 {
-    if ((!have != !want) || (have && strcmp(have, want) != 0))
+    if ((!have != !want) || (have && want && strcmp(have, want) != 0))
         fail_msg("%s: %s instead of %s", word, have ? have : "nothing", want ? want : "nothing");
 }
 

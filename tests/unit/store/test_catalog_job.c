@@ -478,7 +478,7 @@ static void test_lists(void **state)
         assert_int_equal(catalog_job_list(fixture->catalog, unfinished, &jobs, &count, NULL), 0);
         assert_int_equal(count, unfinished ? 2 : 5);
         for (size_t i = 0; i < count; i++) {
-            char id[16];
+            char id[32];
             snprintf(id, sizeof id, "j-%zu", count - 1 - i);
             assert_string_equal(jobs[i].id, id);
             catalog_job_free(&jobs[i]);
