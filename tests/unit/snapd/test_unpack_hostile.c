@@ -368,7 +368,7 @@ static void *run_waiting(void *arg)
 /* What a file in /proc says about the child. */
 static void read_proc(pid_t pid, const char *name, char *ret, size_t size)
 {
-    char path[64];
+    char path[96];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
     cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, ret, size - 1);
