@@ -4,8 +4,8 @@
 #include "publish.h"
 
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
 
