@@ -104,12 +104,10 @@ static int run_makes(struct job *job, json_t **ret_result, struct err *err)
     return 0;
 }
 
-/* Leaves a file named after the job, which may be there already. */
+/* Leaves a file named after the job, which may be there already. No step of its own: what the
+ * catalog is asked to record is the engine's alone. */
 static int run_effect(struct job *job, json_t **ret_result, struct err *err)
 {
-    int rc = job_step(job, "effect", err);
-    if (rc < 0)
-        return rc;
     int fd = openat(world_shared.fd, job_id(job), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_errno(err, errno, "cannot leave the effect");
