@@ -86,13 +86,20 @@ def prepare_snapshot_rm(node, scratch):
 COMMON = ("publish.", "catalog.", "job.")
 
 
+def hits(point):
+    """At which hits of a point to kill; common points are passed many times by one job."""
+    if harness.LONG:
+        return range(1, 25) if point.startswith(COMMON) else range(1, 5)
+    return (1, 2, 3, 5) if point.startswith(COMMON) else (1, 2)
+
+
 def kill_at_each_point(scratch, prepare, prefixes, removes=False):
     """Tries every point; those that the job does not pass leave it done, which is checked too."""
     hit = 0
     for number, point in enumerate(harness.fault_points()):
         if not point.startswith(prefixes + COMMON):
             continue
-        for nth in (1, 2, 3, 5) if point.startswith(COMMON) else (1, 2):
+        for nth in hits(point):
             hit += kill_once(scratch, f"{number}-{nth}", prepare, f"{point}=kill:{nth}", removes)
     check(hit >= 3, f"only {hit} kills happened")
     return hit
