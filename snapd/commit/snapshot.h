@@ -1,6 +1,6 @@
 /* snapshot.h - jobs "snapshot.create", "snapshot.push" and "snapshot.rm".
  *
- * snapshot.create  {"run", "id" (chosen by the API before the job is recorded, so that a repeated
+ * snapshot.create  {"run", "id" (derived from the job's ID by the engine, so that a repeated
  *                  job makes the same snapshot), "name"?: "repo[:tag]", "comment"?, "labels"?: {}}
  *   steps: check (no live process uses the run: run_procs.h, and its exec lock is free) -> sync
  *   (syncfs of the upper) -> capture -> config and manifest -> record.
