@@ -3,6 +3,7 @@
 #include "fdio.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,6 +36,16 @@ int spawn_find(const char *name, char ret[4096], struct err *err)
     return rc;
 }
 
+/* Nothing ignored, nothing blocked; exec itself takes handlers away. */
+static void clean_signals(void)
+{
+    for (int number = 1; number < NSIG; number++)
+        (void)signal(number, SIG_DFL); /* fails for those that nobody can change */
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* In the child, between fork and exec: only async-signal-safe calls. */
 static void child_exec(const struct spawn *spawn, char *const *envp, int report)
 {
@@ -56,10 +67,10 @@ static void child_exec(const struct spawn *spawn, char *const *envp, int report)
     for (size_t i = 0; i < count; i++)
         if (dup2(wanted[i], (int)i) < 0)
             goto fail;
-    signal(SIGPIPE, SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    /* Libraries leave descriptors that are not close-on-exec, curl its sockets for one. */
+    if (close_range((unsigned)count, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+        goto fail;
+    clean_signals();
     execve(spawn->argv[0], (char *const *)spawn->argv, envp);
 fail:;
     int num = errno;
@@ -118,14 +129,6 @@ static int find_tool(const char *name, char ret[4096], struct err *err)
     return rc;
 }
 
-static int collect(const char *name, int fd, struct buf *ret_out, struct err *err)
-{
-    struct buf discard = BUF_INIT(1 << 20);
-    int rc = fdio_read_all(fd, name, ret_out ? ret_out : &discard, err);
-    buf_free(&discard);
-    return rc;
-}
-
 /* The last line of what a tool said on its standard error, for the message. */
 static void last_line(int fd, char ret[256])
 {
@@ -156,10 +159,11 @@ int spawn_tool(const char *const *argv, struct buf *ret_out, struct err *err)
     int out[2];
     if (said < 0 || pipe2(out, O_CLOEXEC) < 0)
         return err_errno(err, errno, "cannot start %s", argv[0]);
-    struct spawn spawn = {.argv = args, .stdin_fd = -1, .stdout_fd = out[1], .stderr_fd = said};
+    struct spawn spawn = {
+        .argv = args, .stdin_fd = -1, .stdout_fd = ret_out ? out[1] : -1, .stderr_fd = said};
     pid_t pid = spawn_start(&spawn, err);
     close(out[1]);
-    rc = pid < 0 ? pid : collect(argv[0], out[0], ret_out, err);
+    rc = pid < 0 ? pid : ret_out ? fdio_read_all(out[0], argv[0], ret_out, err) : 0;
     close(out[0]);
     if (pid < 0)
         return pid;

@@ -1,8 +1,11 @@
 /* spawn.h - helper programs as child processes.
  *
- * A child gets the standard streams and the extra descriptors that are listed, nothing else, a
- * clean signal state, and dies with its parent's thread group (PR_SET_PDEATHSIG is the child
- * program's own business). Helpers are found beside the running program, then in libexecdir.
+ * A child gets the standard streams and the extra descriptors that are listed, nothing else, also
+ * where a library left one open that is not close-on-exec, and a clean signal state: nothing
+ * ignored, nothing blocked. Whether it outlives its parent is the child program's own business
+ * (PR_SET_PDEATHSIG). Helpers are found beside the running program, then in libexecdir.
+ *
+ * Needs close_range(2) with CLOSE_RANGE_CLOEXEC (Linux 5.11).
  */
 #pragma once
 

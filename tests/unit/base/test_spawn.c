@@ -4,6 +4,7 @@
 #include "scratch.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 
 #include <setjmp.h>
@@ -51,13 +52,25 @@ static void test_output_over_the_limit_does_not_block(void **state)
     assert_int_equal(spawn_tool(argv, &out, &err), -EFBIG);
 }
 
+static void test_output_that_nobody_wants_has_no_limit(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    const char *argv[] = {"head", "-c", "2000000", "/dev/zero", NULL};
+    assert_int_equal(spawn_tool(argv, NULL, &err), 0);
+}
+
 static void test_child_has_only_what_it_was_given(void **state)
 {
     const struct scratch *scratch = *state;
     cleanup_fd int out = openat(scratch->fd, "out", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     cleanup_fd int extra = openat(scratch->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int leaky = open("/dev/null", O_RDONLY); /* not close-on-exec, as a library may leave it */
-    const char *argv[] = {"/bin/sh", "-c", "test -d /proc/self/fd/3/ && env && cat", NULL};
+    assert_true(leaky >= 0);
+    char script[128];
+    snprintf(script, sizeof script, "test -d /proc/self/fd/3/ && test ! -e /proc/self/fd/%d && env",
+             leaky);
+    const char *argv[] = {"/bin/sh", "-c", script, NULL};
     struct spawn spawn = {.argv = argv,
                           .stdin_fd = -1,
                           .stdout_fd = out,
@@ -72,6 +85,29 @@ static void test_child_has_only_what_it_was_given(void **state)
     assert_int_equal(fdio_read_file(scratch->fd, "out", &text, NULL), 0);
     assert_non_null(strstr(buf_str(&text), "LC_ALL=C\n"));
     assert_null(strstr(buf_str(&text), "HOME="));
+}
+
+static void test_child_has_a_clean_signal_state(void **state)
+{
+    const struct scratch *scratch = *state;
+    cleanup_fd int out = openat(scratch->fd, "out", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const char *argv[] = {"/bin/cat", "/proc/self/status", NULL};
+    struct spawn spawn = {.argv = argv, .stdin_fd = -1, .stdout_fd = out, .stderr_fd = -1};
+    sigset_t term;
+    sigset_t before;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    assert_int_equal(sigprocmask(SIG_BLOCK, &term, &before), 0);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); /* as nohup leaves it */
+    assert_int_equal(spawn_wait(spawn_start(&spawn, NULL), NULL), 0);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
+    cleanup_buf struct buf text = BUF_INIT(10000);
+    assert_int_equal(fdio_read_file(scratch->fd, "out", &text, NULL), 0);
+    assert_non_null(strstr(buf_str(&text), "SigBlk:\t0000000000000000\n"));
+    assert_non_null(strstr(buf_str(&text), "SigIgn:\t0000000000000000\n"));
 }
 
 static void test_exec_failure_is_reported_by_start(void **state)
@@ -99,7 +135,10 @@ int main(void)
         cmocka_unit_test(test_failing_tool_gives_its_last_line),
         cmocka_unit_test(test_missing_tool_is_named),
         cmocka_unit_test(test_output_over_the_limit_does_not_block),
+        cmocka_unit_test(test_output_that_nobody_wants_has_no_limit),
         cmocka_unit_test_setup_teardown(test_child_has_only_what_it_was_given, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_child_has_a_clean_signal_state, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test(test_exec_failure_is_reported_by_start),
         cmocka_unit_test(test_signal_of_the_child_is_seen),
