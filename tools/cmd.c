@@ -1,0 +1,212 @@
+#include "cmd.h"
+
+#include "clock.h"
+#include "output.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static void print_help(const struct cmd *cmd, const struct opts_table *own,
+                       const struct opts_table *globals)
+{
+    printf("usage: varve %s%s%s%s%s\n\n%s\n", cmd->noun, cmd->action ? " " : "",
+           cmd->action ? cmd->action : "", *cmd->usage ? " " : "", cmd->usage, cmd->summary);
+    if (own->count > 0) {
+        printf("\noptions:\n");
+        opts_help(stdout, own);
+    }
+    printf("\nglobal options:\n");
+    opts_help(stdout, globals);
+}
+
+static int wrong_words(const struct cmd *cmd, const struct cmd_syntax *syntax,
+                       const struct opts_words *words, struct err *err)
+{
+    const char *action = cmd->action ? cmd->action : "";
+    const char *space = cmd->action ? " " : "";
+    if (words->words.count > syntax->words_max)
+        return err_fail(err, ERR_INVALID, "unexpected word '%.200s' after varve %s%s%s",
+                        words->words.items[syntax->words_max], cmd->noun, space, action);
+    return err_fail(err, ERR_INVALID, "varve %s%s%s needs %s", cmd->noun, space, action,
+                    cmd->usage);
+}
+
+/* Without a command of its own a verb takes what follows "--" as words. */
+static int join_rest(struct opts_words *words, struct err *err)
+{
+    struct opts_table none = {0};
+    struct opts_words all = {.dashes = true};
+    int rc = 0;
+    if (words->words.count > 0)
+        rc = opts_parse(&none, (int)words->words.count, words->words.items, &all, err);
+    if (rc == 0 && words->rest.count > 0)
+        rc = opts_parse(&none, (int)words->rest.count, words->rest.items, &all, err);
+    opts_words_free(words);
+    *words = (struct opts_words){.words = all.rest};
+    return rc;
+}
+
+int cmd_parse(struct cmd_context *ctx, const struct cmd_syntax *syntax, int argc,
+              const char *const *argv, struct opts_words *ret, struct err *err)
+{
+    const struct opts_table globals = {ctx->globals, ctx->global_count, NULL};
+    /* The globals stand behind the last of the verb's own tables. */
+    struct opts_table second = syntax->options.next ? *syntax->options.next : globals;
+    if (syntax->options.next)
+        second.next = &globals;
+    struct opts_table own = syntax->options;
+    own.next = &second;
+    int rc = opts_parse(&own, argc, argv, ret, err);
+    if (ctx->help) {
+        second.next = NULL;
+        own.next = syntax->options.next ? &second : NULL;
+        print_help(ctx->cmd, &own, &globals);
+        err_clear(err);
+        return 1;
+    }
+    if (rc == 0 && !syntax->command)
+        rc = join_rest(ret, err);
+    if (rc == 0 && (ret->words.count < syntax->words_min || ret->words.count > syntax->words_max))
+        rc = wrong_words(ctx->cmd, syntax, ret, err);
+    if (rc < 0) {
+        err_hint(err, "see varve %s%s%s --help", ctx->cmd->noun, ctx->cmd->action ? " " : "",
+                 ctx->cmd->action ? ctx->cmd->action : "");
+        return rc;
+    }
+    return client_open(ctx->host, &ctx->client, err);
+}
+
+struct opts_table cmd_job_table(struct cmd_job_table *room, struct cmd_job_options *target)
+{
+    room->options[0] = (struct opts_option){"--detach", OPTS_FLAG, &target->detach, NULL,
+                                            "print the job's ID at once and do not wait"};
+    room->options[1] = (struct opts_option){"--key", OPTS_VALUE, &target->key, "KEY",
+                                            "the same key joins the same job"};
+    return (struct opts_table){room->options, ARRAY_SIZE(room->options), NULL};
+}
+
+static int print_job_id(const struct cmd_context *ctx, const char *id, struct err *err)
+{
+    if (!ctx->json)
+        return cmd_print(err, "%s", id);
+    cleanup_json json_t *document = json_pack("{s:s}", "job", id);
+    if (!document)
+        return err_fail(err, ERR_INTERNAL, "no memory for the output");
+    return output_json(stdout, document, err);
+}
+
+static int wait_for_result(struct cmd_context *ctx, const char *id, json_t **ret_result,
+                           struct err *err)
+{
+    struct progress progress;
+    progress_init(&progress, STDERR_FILENO, false);
+    struct client_wait wait = {.id = id, .progress = &progress};
+    cleanup_json json_t *job = NULL;
+    int rc = client_job_wait(&ctx->client, &wait, &job, err);
+    progress_end(&progress);
+    if (rc == 0)
+        rc = client_job_outcome(job, err);
+    if (rc < 0)
+        return rc;
+    json_t *result = json_object_get(job, "result");
+    *ret_result = json_incref(json_is_object(result) ? result : job);
+    return 0;
+}
+
+int cmd_submit(struct cmd_context *ctx, struct client_request request,
+               const struct cmd_job_options *options, json_t **ret_result, struct err *err)
+{
+    request.key = options->key;
+    cleanup_json json_t *reply = NULL;
+    int rc = client_call(&ctx->client, &request, &reply, err);
+    if (rc < 0)
+        return rc;
+    const char *id;
+    rc = json_doc_get_str(reply, "job", "the answer of varved", &id, err);
+    if (rc < 0)
+        return rc;
+    if (options->detach) {
+        rc = print_job_id(ctx, id, err);
+        return rc < 0 ? rc : 1;
+    }
+    return wait_for_result(ctx, id, ret_result, err);
+}
+
+static int64_t wall_ns(void)
+{
+    struct clock clock = clock_system();
+    return clock_wall_ns(&clock);
+}
+
+int cmd_inspect(struct cmd_context *ctx, const char *prefix, const char *name, bool slashes,
+                struct err *err)
+{
+    cleanup_json json_t *document = NULL;
+    int rc = client_get(&ctx->client, prefix, name, slashes, &document, err);
+    if (rc < 0)
+        return rc;
+    return ctx->json ? output_json(stdout, document, err)
+                     : output_record(stdout, document, wall_ns(), err);
+}
+
+int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,
+               const char *const *argv, struct err *err)
+{
+    struct cmd_job_options job = {0};
+    struct cmd_job_table room;
+    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_free char *path = NULL;
+    rc = client_path(prefix, words.words.items[0], "", slashes, &path, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *result = NULL;
+    struct client_request request = {.method = "DELETE", .path = path};
+    rc = cmd_submit(ctx, request, &job, &result, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return ctx->json ? output_json(stdout, result, err)
+                     : cmd_print(err, "removed %s", words.words.items[0]);
+}
+
+int cmd_list(struct cmd_context *ctx, const char *path, const char *key,
+             const struct output_column *columns, size_t count, struct err *err)
+{
+    cleanup_json json_t *document = NULL;
+    struct client_request request = {.method = "GET", .path = path};
+    int rc = client_call(&ctx->client, &request, &document, err);
+    if (rc < 0)
+        return rc;
+    if (ctx->json)
+        return output_json(stdout, document, err);
+    json_t *rows;
+    rc = json_doc_get_array(document, key, "the answer of varved", &rows, err);
+    return rc < 0 ? rc : output_table(stdout, rows, columns, count, wall_ns(), err);
+}
+
+const char *cmd_text(const json_t *result, const char *key)
+{
+    const char *text = json_string_value(json_object_get(result, key));
+    return text ? text : "-";
+}
+
+int cmd_print(struct err *err, const char *fmt, ...)
+{
+    cleanup_free char *text = NULL;
+    cleanup_buf struct buf line = BUF_INIT(1 << 20);
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    if (n < 0) {
+        text = NULL;
+        return err_fail(err, ERR_INTERNAL, "no memory for the output");
+    }
+    int rc = text_escape(text, &line, err);
+    if (rc == 0)
+        printf("%s\n", buf_str(&line));
+    return rc;
+}

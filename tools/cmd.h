@@ -1,0 +1,105 @@
+/* cmd.h - what the verbs of the command line share.
+ *
+ * A verb is a row of the table in varve.c: noun, action, usage, function. Its function parses its
+ * options with cmd_parse(), talks to the daemon through ctx->client and writes its result to
+ * standard output. It returns an exit status (0..255) or -errno with err set, which main turns
+ * into one line and the status of the error's code.
+ *
+ * What makes a job goes through cmd_submit(), which knows --detach, --key, waiting and progress.
+ */
+#pragma once
+
+#include "client.h"
+#include "client_job.h"
+#include "opts.h"
+
+struct cmd;
+
+struct cmd_context {
+    const struct cmd *cmd; /* the verb that runs */
+    const char *host;      /* --host, or VARVE_HOST, or NULL */
+    bool json;
+    bool help;
+    bool version;
+    struct opts_option globals[8]; /* --host, --json, --help ...: targets are above */
+    size_t global_count;
+    struct client client; /* opened by cmd_parse() */
+};
+
+struct cmd {
+    const char *noun;
+    const char *action; /* NULL: the noun alone is the verb */
+    const char *usage;  /* what follows the verb: "REF" */
+    const char *summary;
+    int (*run)(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err);
+};
+
+struct cmd_syntax {
+    struct opts_table options;
+    size_t words_min;
+    size_t words_max;
+    bool command; /* "-- COMMAND..." may follow, in words.rest */
+};
+
+/* Parses the verb's options and words. 0 go on; 1 help was asked for and written; ERR_INVALID for
+ * a wrong command line. Free `ret` in any case. */
+int cmd_parse(struct cmd_context *ctx, const struct cmd_syntax *syntax, int argc,
+              const char *const *argv, struct opts_words *ret, struct err *err);
+
+struct cmd_job_options {
+    bool detach;
+    const char *key;
+};
+/* Room for the two options of verbs that make a job. */
+struct cmd_job_table {
+    struct opts_option options[2];
+};
+/* Fills the table with --detach and --key; gives it in the form of an opts_table. */
+struct opts_table cmd_job_table(struct cmd_job_table *room, struct cmd_job_options *target);
+
+/* Sends a request that makes a job and waits for the job, unless detached. 0 with the job's result
+ * (an object; the job's document when it has none; caller owns it), 1 when detached (the job's ID
+ * was written), or a failure: the request's or the job's own. */
+int cmd_submit(struct cmd_context *ctx, struct client_request request,
+               const struct cmd_job_options *options, json_t **ret_result, struct err *err);
+
+/* Gets a document and writes it: as it is with --json, else as a record. */
+int cmd_inspect(struct cmd_context *ctx, const char *prefix, const char *name, bool slashes,
+                struct err *err);
+
+/* A whole verb: removes what its one word names, by a job. */
+int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,
+               const char *const *argv, struct err *err);
+
+struct output_column;
+/* Gets {"<key>": [...]} and writes it: as it is with --json, else as a table. */
+int cmd_list(struct cmd_context *ctx, const char *path, const char *key,
+             const struct output_column *columns, size_t count, struct err *err);
+
+/* Text of a result for people; "-" when it is missing. Borrowed from the document. */
+const char *cmd_text(const json_t *result, const char *key);
+
+/* Writes a line with foreign text escaped. */
+int cmd_print(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The verbs, one file per noun. */
+int cmd_image_pull(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_image_import(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_image_ls(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_image_inspect(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_image_rm(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_run_create(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_run_exec(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_run_ls(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_run_inspect(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_run_rm(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_snapshot_create(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_snapshot_ls(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_snapshot_inspect(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_snapshot_push(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_snapshot_rm(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_job_ls(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_job_show(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_job_wait(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_doctor(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_version(struct cmd_context *, int, const char *const *, struct err *);

@@ -1,0 +1,176 @@
+/* varve image: pull, import, ls, inspect, rm. */
+#include "cmd.h"
+#include "output.h"
+
+#include "clock.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int print_image(struct cmd_context *ctx, const char *verb, const json_t *image,
+                       struct err *err)
+{
+    if (ctx->json)
+        return output_json(stdout, image, err);
+    const json_t *size = json_object_get(image, "size");
+    const json_t *names = json_object_get(image, "names");
+    const char *name = json_string_value(json_array_get(names, 0));
+    return cmd_print(err, "%s %s%s%s  %s", verb, name ? name : "", name ? "  " : "",
+                     cmd_text(image, "digest"), text_size(json_integer_value(size)).s);
+}
+
+int cmd_image_pull(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    struct cmd_job_options job = {0};
+    struct cmd_job_table room;
+    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *body = json_pack("{s:s}", "reference", words.words.items[0]);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "the reference is not UTF-8");
+    cleanup_json json_t *image = NULL;
+    struct client_request request = {.method = "POST", .path = "/v1/images/pull", .body = body};
+    rc = cmd_submit(ctx, request, &job, &image, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return print_image(ctx, "pulled", image, err);
+}
+
+struct upload_progress {
+    struct progress progress;
+    int64_t total; /* 0: not known */
+    struct clock clock;
+};
+
+static void on_sent(void *arg, int64_t bytes)
+{
+    struct upload_progress *upload = arg;
+    struct progress_state state = {
+        .step = "upload", .done = bytes, .total = upload->total, .bytes = true};
+    progress_update(&upload->progress, &state, clock_mono_ns(&upload->clock));
+}
+
+/* Streams standard input to the daemon. *ret_id (caller frees) is the upload's ID. */
+static int upload_stdin(struct cmd_context *ctx, char **ret_id, struct err *err)
+{
+    if (isatty(STDIN_FILENO)) {
+        int rc = err_fail(err, ERR_INVALID, "standard input is a terminal, not an archive");
+        err_hint(err, "pipe the archive in, or name its path");
+        return rc;
+    }
+    struct upload_progress upload = {.clock = clock_system()};
+    struct stat st;
+    if (fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode))
+        upload.total = st.st_size;
+    progress_init(&upload.progress, STDERR_FILENO, false);
+    struct client_request request = {.method = "POST",
+                                     .path = "/v1/uploads",
+                                     .timeout_s = -1,
+                                     .upload = true,
+                                     .upload_fd = STDIN_FILENO,
+                                     .sent = on_sent,
+                                     .arg = &upload};
+    cleanup_json json_t *reply = NULL;
+    int rc = client_call(&ctx->client, &request, &reply, err);
+    progress_end(&upload.progress);
+    const char *id;
+    if (rc == 0)
+        rc = json_doc_get_str(reply, "upload", "the answer of varved", &id, err);
+    if (rc < 0)
+        return rc;
+    char *copy = strdup(id);
+    if (!copy)
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    *ret_id = copy;
+    return 0;
+}
+
+/* The daemon has another working directory: it gets the absolute path. */
+static int absolute_path(const char *path, char **ret, struct err *err)
+{
+    char *absolute = realpath(path, NULL);
+    if (absolute) {
+        *ret = absolute;
+        return 0;
+    }
+    int num = errno;
+    if (num == ENOENT || num == ENOTDIR)
+        return err_fail(err, ERR_NOT_FOUND, "cannot import %.1000s: no such file", path);
+    return err_errno(err, num, "cannot import %.1000s", path);
+}
+
+static int import_body(struct cmd_context *ctx, const char *source, const char *name, json_t **ret,
+                       struct err *err)
+{
+    cleanup_free char *value = NULL;
+    bool stream = strcmp(source, "-") == 0;
+    int rc = stream ? upload_stdin(ctx, &value, err) : absolute_path(source, &value, err);
+    if (rc < 0)
+        return rc;
+    json_t *body = json_pack("{s:s, s:s*}", stream ? "upload" : "path", value, "name", name);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "the path or the name is not UTF-8");
+    *ret = body;
+    return 0;
+}
+
+int cmd_image_import(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    const char *name = NULL;
+    const struct opts_option options[] = {
+        {"--name", OPTS_VALUE, &name, "NAME[:TAG]", "local name of the image"},
+    };
+    struct cmd_job_options job = {0};
+    struct cmd_job_table room;
+    struct opts_table job_table = cmd_job_table(&room, &job);
+    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), &job_table}, 1, 1, false};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *body = NULL;
+    rc = import_body(ctx, words.words.items[0], name, &body, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *image = NULL;
+    struct client_request request = {.method = "POST", .path = "/v1/images/import", .body = body};
+    rc = cmd_submit(ctx, request, &job, &image, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return print_image(ctx, "imported", image, err);
+}
+
+int cmd_image_ls(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    static const struct output_column columns[] = {
+        {"NAME", "names", OUTPUT_TEXT},    {"DIGEST", "digest", OUTPUT_DIGEST},
+        {"SIZE", "size", OUTPUT_SIZE},     {"PLATFORM", "platform", OUTPUT_TEXT},
+        {"ORIGIN", "origin", OUTPUT_TEXT}, {"AGE", "created", OUTPUT_AGE},
+    };
+    struct cmd_syntax syntax = {0};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return cmd_list(ctx, "/v1/images", "images", columns, ARRAY_SIZE(columns), err);
+}
+
+int cmd_image_inspect(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    struct cmd_syntax syntax = {.words_min = 1, .words_max = 1};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return cmd_inspect(ctx, "/v1/images/", words.words.items[0], true, err);
+}
+
+int cmd_image_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    return cmd_remove(ctx, "/v1/images/", true, argc, argv, err);
+}

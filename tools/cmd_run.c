@@ -1,0 +1,98 @@
+/* varve run: create, ls, inspect, rm. What runs in a run is cmd_run_exec.c. */
+#include "cmd.h"
+#include "output.h"
+
+/* A number from 0 on, as fencing tokens are. */
+static int parse_token(const char *text, int64_t *ret, struct err *err)
+{
+    char *end;
+    errno = 0;
+    long long token = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || token < 0 || text[0] < '0' || text[0] > '9') {
+        int rc = err_fail(err, ERR_INVALID, "'%.80s' is no value for --token", text);
+        err_hint(err, "a token is a whole number from 0 on");
+        return rc;
+    }
+    *ret = token;
+    return 0;
+}
+
+static int create_body(const char *image, const char *id, bool plain_upper, const char *token,
+                       json_t **ret, struct err *err)
+{
+    int64_t number = 0;
+    int rc = token ? parse_token(token, &number, err) : 0;
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *body = json_pack("{s:s, s:s*}", "image", image, "id", id);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "the image or the ID is not UTF-8");
+    if ((plain_upper && json_object_set_new(body, "plain_upper", json_true()) < 0) ||
+        (token && json_object_set_new(body, "token", json_integer(number)) < 0))
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    *ret = steal_ptr(body);
+    return 0;
+}
+
+int cmd_run_create(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    const char *id = NULL;
+    const char *token = NULL;
+    bool plain_upper = false;
+    const struct opts_option options[] = {
+        {"--id", OPTS_VALUE, &id, "ID", "ID of the run (one is made up without it)"},
+        {"--plain-upper", OPTS_FLAG, &plain_upper, NULL,
+         "write into a plain directory of this node"},
+        {"--token", OPTS_VALUE, &token, "N", "fencing token of the caller, a number that grows"},
+    };
+    struct cmd_job_options job = {0};
+    struct cmd_job_table room;
+    struct opts_table job_table = cmd_job_table(&room, &job);
+    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), &job_table}, 1, 1, false};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *body = NULL;
+    rc = create_body(words.words.items[0], id, plain_upper, token, &body, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *run = NULL;
+    struct client_request request = {.method = "POST", .path = "/v1/runs", .body = body};
+    rc = cmd_submit(ctx, request, &job, &run, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (ctx->json)
+        return output_json(stdout, run, err);
+    return cmd_print(err, "%s  %s", cmd_text(run, "id"), cmd_text(run, "rootfs"));
+}
+
+int cmd_run_ls(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    static const struct output_column columns[] = {
+        {"ID", "id", OUTPUT_TEXT},           {"STATE", "state", OUTPUT_TEXT},
+        {"MOUNTED", "mounted", OUTPUT_TEXT}, {"IMAGE", "image_name", OUTPUT_TEXT},
+        {"DIGEST", "image", OUTPUT_DIGEST},  {"AGE", "created", OUTPUT_AGE},
+    };
+    struct cmd_syntax syntax = {0};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return cmd_list(ctx, "/v1/runs", "runs", columns, ARRAY_SIZE(columns), err);
+}
+
+int cmd_run_inspect(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    struct cmd_syntax syntax = {.words_min = 1, .words_max = 1};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return cmd_inspect(ctx, "/v1/runs/", words.words.items[0], false, err);
+}
+
+int cmd_run_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    return cmd_remove(ctx, "/v1/runs/", false, argc, argv, err);
+}

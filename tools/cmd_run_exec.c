@@ -1,0 +1,192 @@
+/* varve run exec: a command in a sandbox on a run's root filesystem. */
+#include "cmd.h"
+#include "output.h"
+#include "sandbox.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+enum {
+    TERM_MAX = 128, /* bytes of "TERM=..." */
+};
+
+/* What is known of the run, from its document. */
+struct run {
+    json_t *document; /* owned */
+    const char *id;
+    const char *rootfs;
+    const char *lock;
+    const char *cwd;
+    bool mounted;
+};
+
+static int get_run(struct cmd_context *ctx, const char *id, struct run *ret, struct err *err)
+{
+    static const char what[] = "the document of the run";
+    struct run run = {.cwd = "/"};
+    int rc = client_get(&ctx->client, "/v1/runs/", id, false, &run.document, err);
+    if (rc == 0)
+        rc = json_doc_get_str(run.document, "id", what, &run.id, err);
+    if (rc == 0)
+        rc = json_doc_get_str(run.document, "rootfs", what, &run.rootfs, err);
+    if (rc == 0)
+        rc = json_doc_get_str(run.document, "lock", what, &run.lock, err);
+    if (rc == 0)
+        rc = json_doc_opt_str(run.document, "cwd", what, &run.cwd, err);
+    if (rc == 0)
+        rc = json_doc_opt_bool(run.document, "mounted", what, &run.mounted, err);
+    if (rc < 0) {
+        json_decref(run.document);
+        return rc;
+    }
+    *ret = run;
+    return 0;
+}
+
+/* Shared, for as long as the descriptor is open: snapshot and removal want it exclusively. */
+static int lock_run(const struct run *run, struct err *err)
+{
+    cleanup_fd int fd = open(run->lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT)
+        return err_fail(err, ERR_NOT_FOUND, "run %s has no lock file %s: it is being removed",
+                        run->id, run->lock);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open the lock %s of run %s", run->lock, run->id);
+    if (flock(fd, LOCK_SH | LOCK_NB) == 0)
+        return steal_fd(&fd);
+    if (errno != EWOULDBLOCK)
+        return err_errno(err, errno, "cannot lock run %s", run->id);
+    int rc = err_fail(err, ERR_CONFLICT, "run %s is being committed or removed", run->id);
+    err_hint(err, "try again when that job has ended (varve job ls)");
+    return rc;
+}
+
+/* The daemon's word and the kernel's: after a reboot the directory is there, and empty. */
+static int check_mounted(const struct run *run, struct err *err)
+{
+    struct statx stx;
+    bool there = statx(AT_FDCWD, run->rootfs, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &stx) == 0 &&
+                 (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+    if (run->mounted && there)
+        return 0;
+    int rc = err_fail(err, ERR_CONFLICT, "the root filesystem of run %s is not mounted at %s",
+                      run->id, run->rootfs);
+    err_hint(err, run->mounted ? "this shell may be in another mount namespace than varved"
+                               : "restart varved, which mounts it again or logs why it cannot");
+    return rc;
+}
+
+/* TERM of the terminal, if there is one, then the image's environment, then what the user gave:
+ * later ones win. `term` is room that must live as long as the result. */
+static int make_env(const struct run *run, const struct opts_list *given, char term[TERM_MAX],
+                    const char ***ret, struct err *err)
+{
+    const json_t *image = json_object_get(run->document, "env");
+    size_t n = 0;
+    const char **env = calloc(json_array_size(image) + given->count + 2, sizeof *env);
+    if (!env)
+        return err_fail(err, ERR_INTERNAL, "no memory for the environment");
+    const char *value = getenv("TERM");
+    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && value &&
+        snprintf(term, TERM_MAX, "TERM=%s", value) < TERM_MAX)
+        env[n++] = term;
+    size_t i;
+    json_t *pair;
+    json_array_foreach (image, i, pair)
+        if (json_is_string(pair))
+            env[n++] = json_string_value(pair);
+    for (i = 0; i < given->count; i++)
+        env[n++] = given->items[i];
+    *ret = env;
+    return 0;
+}
+
+static int parse_net(const char *text, enum sandbox_net *ret, struct err *err)
+{
+    static const char *const names[] = {
+        [SANDBOX_NET_NONE] = "none", [SANDBOX_NET_PASTA] = "pasta", [SANDBOX_NET_HOST] = "host"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (strcmp(text, names[i]) == 0) {
+            *ret = (enum sandbox_net)i;
+            return 0;
+        }
+    int rc = err_fail(err, ERR_INVALID, "'%.80s' is no value for --net", text);
+    err_hint(err, "it is none, pasta or host");
+    return rc;
+}
+
+static int execute(struct cmd_context *ctx, const char *id, const struct opts_list *given,
+                   struct sandbox *sandbox, struct err *err)
+{
+    struct run run = {0};
+    int rc = get_run(ctx, id, &run, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *owned = run.document;
+    /* Two locks: one held here until everything has been cleaned up, one by the sandbox itself,
+     * which may outlive a killed client by a moment. */
+    cleanup_fd int lock = lock_run(&run, err);
+    if (lock < 0)
+        return lock;
+    cleanup_fd int inner_lock = lock_run(&run, err);
+    if (inner_lock < 0)
+        return inner_lock;
+    /* Between the answer and the lock the run may have been removed and made again. */
+    struct run again = {0};
+    rc = get_run(ctx, id, &again, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *owned_too = again.document;
+    rc = check_mounted(&again, err);
+    char term[TERM_MAX];
+    cleanup_free const char **env = NULL;
+    if (rc == 0)
+        rc = make_env(&again, given, term, &env, err);
+    if (rc < 0)
+        return rc;
+    sandbox->id = again.id;
+    sandbox->rootfs = again.rootfs;
+    sandbox->cwd = again.cwd;
+    sandbox->env = env;
+    sandbox->lock_fd = inner_lock;
+    return sandbox_run(sandbox, err);
+}
+
+int cmd_run_exec(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    const char *net = "none";
+    cleanup_opts_list struct opts_list env = {0};
+    const struct opts_option options[] = {
+        {"--net", OPTS_VALUE, &net, "none|pasta|host",
+         "none (default), outbound only, or the host's: trusted only"},
+        {"--env", OPTS_MANY, &env, "KEY=VALUE", "a variable of the command, as often as wanted"},
+    };
+    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), NULL}, 1, 4096, true};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    struct sandbox sandbox = {.lock_fd = -1};
+    rc = parse_net(net, &sandbox.net, err);
+    size_t key_len;
+    for (size_t i = 0; rc == 0 && i < env.count; i++)
+        rc = opts_pair("--env", env.items[i], &key_len, err);
+    if (rc < 0)
+        return rc;
+    sandbox.argv = words.dashes ? words.rest.items : words.words.items + 1;
+    if (!sandbox.argv || !sandbox.argv[0] || (words.dashes && words.words.count > 1)) {
+        rc = err_fail(err, ERR_INVALID, "varve run exec needs one ID and a command");
+        err_hint(err, "write varve run exec ID -- COMMAND...");
+        return rc;
+    }
+    if (geteuid() != 0)
+        return err_fail(err, ERR_DENIED,
+                        "varve run exec needs root: the ids 0 to 65535 of a "
+                        "sandbox can be mapped by root only");
+    rc = execute(ctx, words.words.items[0], &env, &sandbox, err);
+    if (rc >= 0 && err->code != ERR_NONE)
+        output_error(stderr, err); /* the command could not be started */
+    return rc;
+}

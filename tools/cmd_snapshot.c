@@ -1,0 +1,179 @@
+/* varve snapshot: create, ls, inspect, push, rm. */
+#include "cmd.h"
+#include "output.h"
+
+#include <string.h>
+
+enum {
+    SKIPPED_SHOWN = 20, /* entries that a snapshot lacks, for people; --json lists all */
+};
+
+static int add_labels(json_t *body, const struct opts_list *labels, struct err *err)
+{
+    if (labels->count == 0)
+        return 0;
+    json_t *object = json_object();
+    if (!object || json_object_set_new(body, "labels", object) < 0)
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    for (size_t i = 0; i < labels->count; i++) {
+        const char *text = labels->items[i];
+        size_t key_len;
+        int rc = opts_pair("--label", text, &key_len, err);
+        if (rc < 0)
+            return rc;
+        cleanup_free char *key = strndup(text, key_len);
+        if (!key)
+            return err_fail(err, ERR_INTERNAL, "no memory for a request");
+        if (json_object_get(object, key))
+            return err_fail(err, ERR_INVALID, "label '%.80s' is given twice", key);
+        if (json_object_set_new(object, key, json_string(text + key_len + 1)) < 0)
+            return err_fail(err, ERR_INVALID, "label '%.80s' is not UTF-8", key);
+    }
+    return 0;
+}
+
+static void warn_of_skipped(const json_t *snapshot)
+{
+    const json_t *skipped = json_object_get(snapshot, "skipped");
+    size_t i;
+    json_t *entry;
+    json_array_foreach (skipped, i, entry) {
+        if (i == SKIPPED_SHOWN) {
+            output_warning(stderr, "%zu more were left out; --json lists them",
+                           json_array_size(skipped) - i);
+            return;
+        }
+        output_warning(stderr, "left out %s: %s", cmd_text(entry, "path"),
+                       cmd_text(entry, "reason"));
+    }
+}
+
+static int64_t number(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+static int print_snapshot(struct cmd_context *ctx, const json_t *snapshot, struct err *err)
+{
+    if (ctx->json)
+        return output_json(stdout, snapshot, err);
+    warn_of_skipped(snapshot);
+    return cmd_print(err, "%s  %s  %lld entries, %s new of %s  %s", cmd_text(snapshot, "id"),
+                     cmd_text(snapshot, "name"), (long long)number(snapshot, "entries"),
+                     text_size(number(snapshot, "bytes_new")).s,
+                     text_size(number(snapshot, "bytes_total")).s,
+                     cmd_text(snapshot, "durability"));
+}
+
+static int create_body(const char *run, const char *name, const char *comment,
+                       const struct opts_list *labels, json_t **ret, struct err *err)
+{
+    cleanup_json json_t *body =
+        json_pack("{s:s, s:s*, s:s*}", "run", run, "name", name, "comment", comment);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "the run, the name or the comment is not UTF-8");
+    int rc = add_labels(body, labels, err);
+    if (rc == 0)
+        *ret = steal_ptr(body);
+    return rc;
+}
+
+int cmd_snapshot_create(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    const char *run = NULL;
+    const char *name = NULL;
+    const char *comment = NULL;
+    cleanup_opts_list struct opts_list labels = {0};
+    const struct opts_option options[] = {
+        {"--run", OPTS_VALUE, &run, "ID", "the run whose changes are committed"},
+        {"--name", OPTS_VALUE, &name, "REPO[:TAG]", "name of the image"},
+        {"--comment", OPTS_VALUE, &comment, "TEXT", "a note for people"},
+        {"--label", OPTS_MANY, &labels, "KEY=VALUE", "a label, as often as wanted"},
+    };
+    struct cmd_job_options job = {0};
+    struct cmd_job_table room;
+    struct opts_table job_table = cmd_job_table(&room, &job);
+    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), &job_table}, 0, 0, false};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (!run) {
+        rc = err_fail(err, ERR_INVALID, "varve snapshot create needs --run ID");
+        err_hint(err, "see varve snapshot create --help");
+        return rc;
+    }
+    cleanup_json json_t *body = NULL;
+    rc = create_body(run, name, comment, &labels, &body, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *snapshot = NULL;
+    struct client_request request = {.method = "POST", .path = "/v1/snapshots", .body = body};
+    rc = cmd_submit(ctx, request, &job, &snapshot, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return print_snapshot(ctx, snapshot, err);
+}
+
+int cmd_snapshot_ls(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    static const struct output_column columns[] = {
+        {"ID", "id", OUTPUT_TEXT},
+        {"NAME", "name", OUTPUT_TEXT},
+        {"RUN", "run", OUTPUT_TEXT},
+        {"NEW", "bytes_new", OUTPUT_SIZE},
+        {"TOTAL", "bytes_total", OUTPUT_SIZE},
+        {"DURABILITY", "durability", OUTPUT_TEXT},
+        {"AGE", "created", OUTPUT_AGE},
+        {"COMMENT", "comment", OUTPUT_TEXT},
+    };
+    struct cmd_syntax syntax = {0};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return cmd_list(ctx, "/v1/snapshots", "snapshots", columns, ARRAY_SIZE(columns), err);
+}
+
+int cmd_snapshot_inspect(struct cmd_context *ctx, int argc, const char *const *argv,
+                         struct err *err)
+{
+    struct cmd_syntax syntax = {.words_min = 1, .words_max = 1};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return cmd_inspect(ctx, "/v1/snapshots/", words.words.items[0], true, err);
+}
+
+int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    struct cmd_job_options job = {0};
+    struct cmd_job_table room;
+    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_free char *path = NULL;
+    rc = client_path("/v1/snapshots/", words.words.items[0], "/push", false, &path, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *body = json_object();
+    if (!body)
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    cleanup_json json_t *result = NULL;
+    struct client_request request = {.method = "POST", .path = path, .body = body};
+    rc = cmd_submit(ctx, request, &job, &result, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (ctx->json)
+        return output_json(stdout, result, err);
+    return cmd_print(err, "%s  %s  %s", words.words.items[0], cmd_text(result, "image"),
+                     cmd_text(result, "durability"));
+}
+
+int cmd_snapshot_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    return cmd_remove(ctx, "/v1/snapshots/", false, argc, argv, err);
+}

@@ -1,0 +1,132 @@
+#include "sandbox_cgroup.h"
+
+#include "buf.h"
+#include "cleanup.h"
+#include "fdio.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum {
+    MOUNTINFO_MAX = 16 << 20, /* bytes; hosts with thousands of mounts have some MiB */
+    REMOVE_TRIES = 100,       /* of 10 ms each: the last process may still be on its way out */
+};
+
+/* Field `index` (from 0) of a line, up to the next space. */
+static bool field(const char *line, const char *end, int index, const char **ret, size_t *ret_len)
+{
+    const char *p = line;
+    for (; index > 0 && p < end; index--) {
+        p = memchr(p, ' ', (size_t)(end - p));
+        if (!p)
+            return false;
+        p++;
+    }
+    if (p >= end)
+        return false;
+    const char *space = memchr(p, ' ', (size_t)(end - p));
+    *ret = p;
+    *ret_len = (size_t)((space ? space : end) - p);
+    return true;
+}
+
+bool sandbox_cgroup_find(const char *mountinfo, char *ret, size_t room)
+{
+    for (const char *line = mountinfo; *line;) {
+        const char *end = strchrnul(line, '\n');
+        const char *separator = memmem(line, (size_t)(end - line), " - ", 3);
+        const char *type;
+        const char *path;
+        size_t type_len;
+        size_t path_len;
+        /* A path with an escape in it (\040) is not worth decoding here. */
+        if (separator && field(separator + 3, end, 0, &type, &type_len) && type_len == 7 &&
+            memcmp(type, "cgroup2", 7) == 0 && field(line, separator, 4, &path, &path_len) &&
+            path_len < room && !memchr(path, '\\', path_len)) {
+            memcpy(ret, path, path_len);
+            ret[path_len] = '\0';
+            return true;
+        }
+        line = *end ? end + 1 : end;
+    }
+    return false;
+}
+
+static bool find_tree(char *ret, size_t room)
+{
+    cleanup_fd int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+    cleanup_buf struct buf text = BUF_INIT(MOUNTINFO_MAX);
+    if (fd < 0 || fdio_read_all(fd, "mountinfo", &text, NULL) < 0)
+        return false;
+    return sandbox_cgroup_find(buf_str(&text), ret, room);
+}
+
+/* Removes the empty cgroups of clients that no longer exist. One that holds processes stays: the
+ * kernel refuses. */
+static void sweep(int dir_fd)
+{
+    int copy = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_dir DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    if (!dir) {
+        if (copy >= 0)
+            close(copy);
+        return;
+    }
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        const char *dash = strrchr(entry->d_name, '-');
+        if (strncmp(entry->d_name, "run-", 4) != 0 || !dash)
+            continue;
+        long pid = strtol(dash + 1, NULL, 10);
+        if (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH)
+            (void)unlinkat(dir_fd, entry->d_name, AT_REMOVEDIR);
+    }
+}
+
+struct sandbox_cgroup sandbox_cgroup_make(const char *id)
+{
+    struct sandbox_cgroup none = {""};
+    struct sandbox_cgroup cgroup = none;
+    char tree[256];
+    char parent[300];
+    if (!find_tree(tree, sizeof tree))
+        return none;
+    snprintf(parent, sizeof parent, "%s/varve", tree);
+    if (mkdir(parent, 0755) < 0 && errno != EEXIST)
+        return none;
+    cleanup_fd int dir_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0)
+        return none;
+    sweep(dir_fd);
+    int len = snprintf(cgroup.path, sizeof cgroup.path, "%s/run-%s-%d", parent, id, (int)getpid());
+    if (len >= (int)sizeof cgroup.path || (mkdir(cgroup.path, 0755) < 0 && errno != EEXIST))
+        return none;
+    return cgroup;
+}
+
+void sandbox_cgroup_add(struct sandbox_cgroup *cgroup, pid_t pid)
+{
+    if (cgroup->path[0] == '\0')
+        return;
+    char path[600];
+    char text[32];
+    snprintf(path, sizeof path, "%s/cgroup.procs", cgroup->path);
+    int len = snprintf(text, sizeof text, "%d\n", (int)pid);
+    cleanup_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || fdio_write_full(fd, text, (size_t)len) < 0)
+        sandbox_cgroup_remove(cgroup);
+}
+
+void sandbox_cgroup_remove(struct sandbox_cgroup *cgroup)
+{
+    if (cgroup->path[0] == '\0')
+        return;
+    for (int i = 0; i < REMOVE_TRIES && rmdir(cgroup->path) < 0 && errno == EBUSY; i++) {
+        struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+        nanosleep(&pause, NULL);
+    }
+    cgroup->path[0] = '\0';
+}

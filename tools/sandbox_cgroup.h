@@ -1,0 +1,28 @@
+/* sandbox_cgroup.h - a cgroup of its own for a sandbox, where the host has a cgroup v2 tree.
+ *
+ *   <v2 tree>/varve/run-<run ID>-<pid of the client>
+ *
+ * It lets others see, freeze and limit exactly the sandbox. It is a comfort, not a condition:
+ * where there is no such tree, or it may not be written, the sandbox runs without. Removed at the
+ * end; what the cgroup of a killed client leaves behind, the next sandbox removes.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct sandbox_cgroup {
+    char path[512]; /* "": none */
+};
+
+/* Makes the cgroup, after removing those of clients that are gone. */
+struct sandbox_cgroup sandbox_cgroup_make(const char *id);
+/* Moves a process in; what it starts afterwards is in it too. */
+void sandbox_cgroup_add(struct sandbox_cgroup *cgroup, pid_t pid);
+/* Removes the cgroup, whose processes have ended. */
+void sandbox_cgroup_remove(struct sandbox_cgroup *cgroup);
+
+/* The mount point of the first cgroup v2 tree in the text of a mountinfo file (pure). False when
+ * there is none that fits. */
+bool sandbox_cgroup_find(const char *mountinfo, char *ret, size_t room);
