@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include "blobs_role.h"
 #include "cleanup.h"
 #include "fdio.h"
 #include "id.h"
@@ -226,6 +227,8 @@ static int open_stores(struct node *node, const char *remote, struct err *err)
     int rc = catalog_open(catalog, &node->clock, &node->catalog, err);
     if (rc == 0)
         rc = blobs_open(layout, &node->blobs, err);
+    if (rc == 0)
+        rc = blobs_role_take(node->blobs, BLOBS_ROLE_STORE, err);
     if (rc == 0)
         rc = open_remote(node, remote, err);
     if (rc < 0)

@@ -5,7 +5,8 @@
  *   DIR/oci-layout             {"imageLayoutVersion":"1.0.0"}
  *   DIR/index.json             one descriptor per image name, org.opencontainers.image.ref.name
  *   DIR/blobs/sha256/<hex>     read-only files
- *   DIR/.varve/                temporary files (".tmp-...") and the lock of a shared directory
+ *   DIR/.varve/                temporary files (".tmp-..."), what the layout is for (blobs_role.h),
+ *                              and the lock of a shared directory
  *
  * A blob gets its name only after its bytes are complete, hashed and synced (I1); nothing is
  * taken under a digest it does not have (I6). The same directory format serves as this node's

@@ -1,5 +1,6 @@
 #include "remote_oci.h"
 
+#include "blobs_role.h"
 #include "fault.h"
 #include "fdio.h"
 #include "log.h"
@@ -451,6 +452,8 @@ int remote_oci_open(const char *url, struct remote **ret, struct err *err)
     if (!oci->remote.url || !oci->remote.host || !oci->remote.prefix)
         return err_errno(err, ENOMEM, "cannot open remote %s", url);
     rc = blobs_open(dir, &oci->blobs, err);
+    if (rc == 0)
+        rc = blobs_role_take(oci->blobs, BLOBS_ROLE_REMOTE, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot open remote %s", url);
     /* What dead daemons left is no reason not to start. */

@@ -29,5 +29,6 @@ enum {
 };
 
 /* Opens "oci:DIR" (DIR absolute), making the layout when the directory is missing or empty (its
- * parent must be there), and removes temporary files that dead daemons left. */
+ * parent must be there), and removes temporary files that dead daemons left. A layout that is a
+ * node's store is ERR_CONFLICT (blobs_role.h). */
 int remote_oci_open(const char *url, struct remote **ret, struct err *err);

@@ -155,6 +155,10 @@ static void test_remotes(void **state)
     assert_refused(&places.options, ERR_INVALID, "ftp://x/y");
     places.options.remote = "";
     assert_refused(&places.options, ERR_INVALID, "no known kind");
+    /* What was pushed there would be the only copy, and the node removes from there (I4). */
+    snprintf(url, sizeof url, "oci:%s/data/layout", scratch->path);
+    places.options.remote = url;
+    assert_refused(&places.options, ERR_CONFLICT, "is the store of a node");
 }
 
 static void test_one_daemon_per_directory(void **state)

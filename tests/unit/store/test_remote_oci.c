@@ -1,5 +1,6 @@
 #include "remote_oci.h"
 
+#include "blobs_role.h"
 #include "oci_image.h"
 #include "sample_image.h"
 #include "store_fixture.h"
@@ -201,7 +202,7 @@ static void test_damaged_upload_is_refused(void **state)
     assert_fails(remote_push_blob(remote, "a", fixture->blobs, &digest, NULL, NULL, NULL, &err),
                  err, ERR_DIGEST, "is damaged");
     assert_int_equal(store_count(fixture->scratch, "r/blobs/sha256"), 0);
-    assert_int_equal(store_count(fixture->scratch, "r/.varve"), 0);
+    assert_int_equal(store_count(fixture->scratch, "r/.varve"), 1); /* the role */
     cleanup_fd int fd = openat(fixture->scratch->fd, store_file(&digest), O_RDONLY | O_CLOEXEC);
     assert_fails(remote->ops->blob_put(remote, "a", &digest, fd, 6, NULL, NULL, &err), err,
                  ERR_DAMAGED, "ends after 5 of 6 bytes");
@@ -378,7 +379,7 @@ static void test_no_tag_is_lost_among_many_writers(void **state)
     for (int i = 0; i < WRITERS; i++)
         for (int k = 0; k < TAGS_EACH; k++)
             assert_int_equal(count_entries(fixture, store_text("images/shared:w%d-%d", i, k)), 1);
-    assert_int_equal(store_count(fixture->scratch, "r/.varve"), 1); /* the lock */
+    assert_int_equal(store_count(fixture->scratch, "r/.varve"), 2); /* lock and role */
 }
 
 static void test_kill_leaves_a_readable_index(void **state)
@@ -482,8 +483,25 @@ static void test_open_sweeps_what_the_dead_left(void **state)
     scratch_write(fixture->scratch, "r/.varve/.tmp-0000000000000002", "x", 1);
     assert_int_equal(utimensat(fixture->scratch->fd, "r/.varve/.tmp-0000000000000001", old, 0), 0);
     remote_close(open_remote(fixture));
-    assert_int_equal(store_count(fixture->scratch, "r/.varve"), 1);
+    assert_int_equal(store_count(fixture->scratch, "r/.varve"), 2); /* with the role */
     assert_int_equal(faccessat(fixture->scratch->fd, "r/.varve/.tmp-0000000000000002", F_OK, 0), 0);
+}
+
+/* Pushing to a node's store would move nothing, and the next removal take the only copy (I4). */
+static void test_store_of_a_node_is_refused(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    struct remote *remote = NULL;
+    assert_ok(blobs_role_take(fixture->blobs, BLOBS_ROLE_STORE, &err), err);
+    const char *url = store_text("oci:%s/l", fixture->scratch->path);
+    assert_fails(remote_oci_open(url, &remote, &err), err, ERR_CONFLICT, "is the store of a node");
+    assert_null(remote);
+    remote_close(open_remote(fixture));
+    struct blobs *blobs;
+    assert_ok(blobs_open(store_text("%s/r", fixture->scratch->path), &blobs, &err), err);
+    assert_fails(blobs_role_take(blobs, BLOBS_ROLE_STORE, &err), err, ERR_CONFLICT, "is a remote");
+    blobs_close(blobs);
 }
 
 static void test_stock_tools_read_it(void **state)
@@ -555,6 +573,7 @@ int main(void)
         with_store(test_failed_publish_leaves_the_old_entry),
         with_store(test_waits_for_the_lock),
         with_store(test_open_sweeps_what_the_dead_left),
+        with_store(test_store_of_a_node_is_refused),
         with_store(test_stock_tools_read_it),
         with_store(test_what_stock_tools_write_is_read),
     };
