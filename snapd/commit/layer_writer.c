@@ -255,6 +255,19 @@ static int compare_counts(const struct layer_writer *writer, uint64_t entries, u
     return 0;
 }
 
+/* More than 128 GiB of almost nothing but zeros or repetition. */
+static int check_growth(const struct layer_writer *writer, struct err *err)
+{
+    if (!unpack_grows_too_much(writer->tar_size, writer->blob.size, UNPACK_GROWTH_FREE))
+        return 0;
+    int rc = err_fail(err, ERR_TOO_LARGE,
+                      "a layer that grows from %" PRIu64 " to %" PRIu64
+                      " bytes, more than %d times, cannot be restored",
+                      writer->blob.size, writer->tar_size, UNPACK_GROWTH_MAX);
+    err_hint(err, "remove the large files that hold zeros or one repeated text");
+    return rc;
+}
+
 int layer_writer_finish(struct layer_writer *writer, uint64_t entries, uint64_t bytes,
                         struct layer_written *ret, struct err *err)
 {
@@ -268,6 +281,8 @@ int layer_writer_finish(struct layer_writer *writer, uint64_t entries, uint64_t 
         rc = compare_counts(writer, entries, bytes, err);
     if (rc == 0)
         rc = compress(writer, NULL, 0, ZSTD_e_end, err);
+    if (rc == 0)
+        rc = check_growth(writer, err);
     if (rc == 0)
         rc = digest_stream_finish(&writer->diff, &written.diff_id, err);
     if (rc < 0)

@@ -14,7 +14,7 @@
  * bytes were cut into calls.
  *
  * Limits are those of unpacking (restore/unpack.h), so that what was written can be restored:
- * LAYER_BYTES_MAX of tar and LAYER_ENTRIES_MAX entries; more is ERR_TOO_LARGE.
+ * UNPACK_BYTES_MAX of tar, UNPACK_ENTRIES_MAX entries, and the growth; more is ERR_TOO_LARGE.
  *
  * One writer belongs to one thread.
  */

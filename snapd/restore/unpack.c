@@ -19,6 +19,7 @@ static int send_request(int socket_fd, const struct unpack_request *request, str
         .parent = getpid(),
         .bytes_max = request->bytes_max ? request->bytes_max : UNPACK_BYTES_MAX,
         .entries_max = request->entries_max ? request->entries_max : UNPACK_ENTRIES_MAX,
+        .growth_free = request->growth_free ? request->growth_free : UNPACK_GROWTH_FREE,
     };
     if (request->diff_id)
         wire.diff_id = *request->diff_id;

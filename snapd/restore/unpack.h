@@ -15,12 +15,18 @@
  * Refused with a sentence that names the member: absolute and dot-dot names, hard links to nothing
  * or to the outside, damaged or truncated data, more bytes or entries than the limits. The digest
  * of the uncompressed stream is checked to the last byte when one is expected.
+ *
+ * Growth: an archive may always hold UNPACK_GROWTH_FREE bytes, however small its blob is (a log
+ * that repeats one line, or a file of zeros, shrinks by far more than 10,000 times), and beyond
+ * that UNPACK_GROWTH_MAX times the size of the blob. Zeros become holes, and the last part of the
+ * disk stays free (unpack_tree.h), so one that is made to fill disks does not.
  */
 #pragma once
 
 #include "digest.h"
 #include "err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,8 +38,10 @@ enum unpack_mode {
 enum {
     UNPACK_LOWERS_MAX = 127,
     UNPACK_ENTRIES_MAX = 20000000,
+    UNPACK_GROWTH_MAX = 5000,
 };
-#define UNPACK_BYTES_MAX (UINT64_C(1) << 40) /* of uncompressed data */
+#define UNPACK_BYTES_MAX   (UINT64_C(1) << 40)   /* of uncompressed data */
+#define UNPACK_GROWTH_FREE (UINT64_C(128) << 30) /* bytes */
 
 struct unpack_request {
     int blob_fd;   /* read from its position to its end */
@@ -44,7 +52,14 @@ struct unpack_request {
     size_t lower_count;
     uint64_t bytes_max;   /* 0: UNPACK_BYTES_MAX */
     uint64_t entries_max; /* 0: UNPACK_ENTRIES_MAX */
+    uint64_t growth_free; /* 0: UNPACK_GROWTH_FREE */
 };
+
+/* Whether a blob of `size` bytes that holds `bytes` of tar is refused for its growth. */
+static inline bool unpack_grows_too_much(uint64_t bytes, uint64_t size, uint64_t growth_free)
+{
+    return bytes > growth_free && bytes / UNPACK_GROWTH_MAX > size;
+}
 
 /* Returns after the child has ended. On failure the target's content is of no use. */
 int unpack_run(const struct unpack_request *request, struct err *err);

@@ -81,6 +81,7 @@ static int unpack(const struct order *order, struct unpack_tree *tree, struct er
         .diff_id = request->has_diff_id ? &request->diff_id : NULL,
         .bytes_max = request->bytes_max,
         .entries_max = request->entries_max,
+        .growth_free = request->growth_free,
     };
     return unpack_tar_run(&tar, STDIN_FILENO, err);
 }

@@ -1,8 +1,10 @@
 #include "unpack_stream.h"
 
 #include "fdio.h"
+#include "unpack.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 static ssize_t plain_read(struct unpack_stream *stream, void *buf, size_t cap, struct err *err)
 {
@@ -62,7 +64,12 @@ static int choose_codec(struct unpack_stream *stream, bool any_codec, struct err
 int unpack_stream_open(int fd, bool any_codec, bool hashing, uint64_t max,
                        struct unpack_stream *ret, struct err *err)
 {
-    cleanup_unpack_stream struct unpack_stream stream = {.fd = fd, .max = max, .hashing = hashing};
+    cleanup_unpack_stream struct unpack_stream stream = {
+        .fd = fd, .max = max, .growth_free = UNPACK_GROWTH_FREE, .hashing = hashing};
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_errno(err, errno, "cannot stat the archive");
+    stream.size = (uint64_t)st.st_size;
     stream.in = malloc(UNPACK_STREAM_CHUNK);
     stream.out = malloc(UNPACK_STREAM_CHUNK);
     if (!stream.in || !stream.out)
@@ -101,7 +108,6 @@ int unpack_stream_fill(struct unpack_stream *stream, size_t want, struct err *er
         return err_errno(err, (int)n, "cannot read the archive");
     stream->in_end = (size_t)n < room;
     stream->in_len += (size_t)n;
-    stream->in_total += (uint64_t)n;
     return 0;
 }
 
@@ -132,12 +138,11 @@ static int check_limits(const struct unpack_stream *stream, struct err *err)
     if (stream->total > stream->max)
         return err_fail(err, ERR_TOO_LARGE, "the archive holds more than %llu bytes of data",
                         (unsigned long long)stream->max);
-    if (stream->total > UNPACK_STREAM_RATIO_FROM &&
-        stream->total / UNPACK_STREAM_RATIO_MAX > stream->in_total)
+    if (unpack_grows_too_much(stream->total, stream->size, stream->growth_free))
         return err_fail(err, ERR_TOO_LARGE,
                         "the archive grows to more than %d times its size, like one that is made "
                         "to fill disks",
-                        UNPACK_STREAM_RATIO_MAX);
+                        UNPACK_GROWTH_MAX);
     return 0;
 }
 

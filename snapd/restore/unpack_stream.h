@@ -5,9 +5,9 @@
  * stream. A stream that ends inside a member, that fails a checksum of its format, or that is
  * followed by anything but zero bytes is ERR_DAMAGED. zstd windows above 128 MiB are refused.
  *
- * Limits: the caller's number of uncompressed bytes, and UNPACK_STREAM_RATIO_MAX uncompressed bytes
- * for each compressed one once UNPACK_STREAM_RATIO_FROM were made. gzip cannot pass the ratio (its
- * best is about 1,032); a stream of zeros in zstd with a large window does.
+ * Limits: the caller's number of uncompressed bytes, and the growth that unpack.h allows, measured
+ * by the size of the whole blob. gzip cannot pass that (its best is about 1,032); zstd, which needs
+ * four bytes for 128 KiB of one value, can.
  */
 #pragma once
 
@@ -23,9 +23,7 @@
 enum {
     UNPACK_STREAM_CHUNK = 256 * 1024, /* bytes of each of the two buffers */
     UNPACK_STREAM_ZSTD_WINDOW_LOG_MAX = 27,
-    UNPACK_STREAM_RATIO_MAX = 5000,
 };
-#define UNPACK_STREAM_RATIO_FROM (UINT64_C(1) << 30)
 
 struct unpack_stream;
 
@@ -51,11 +49,12 @@ struct unpack_stream {
     size_t in_pos;
     size_t in_len; /* input is in[in_pos .. in_len) */
     bool in_end;   /* nothing comes after it */
-    uint64_t in_total;
-    char *out; /* owned */
+    uint64_t size; /* of the blob */
+    char *out;     /* owned */
     bool end;
     uint64_t total; /* uncompressed bytes so far */
     uint64_t max;
+    uint64_t growth_free; /* UNPACK_GROWTH_FREE until the caller sets another */
     bool hashing;
     struct digest_stream hash;
 };

@@ -199,6 +199,7 @@ static int reader_open(struct reader *reader, int fd, struct err *err)
                                 &reader->stream, err);
     if (rc < 0)
         return rc;
+    reader->stream.growth_free = tar->growth_free;
     reader->archive = archive_read_new();
     if (!reader->archive)
         return err_errno(err, ENOMEM, "cannot read the archive");

@@ -21,6 +21,7 @@ struct unpack_tar {
     const struct digest *diff_id; /* expected digest of the tar, or NULL */
     uint64_t bytes_max;
     uint64_t entries_max;
+    uint64_t growth_free; /* see unpack.h */
 };
 
 /* Reads the blob at the position of `fd` and fills the tree. */

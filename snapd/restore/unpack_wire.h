@@ -20,7 +20,7 @@
 
 enum {
     UNPACK_WIRE_FD = 3,
-    UNPACK_WIRE_MAGIC = 0x76757031, /* changes with the structure */
+    UNPACK_WIRE_MAGIC = 0x76757032, /* changes with the structure */
     UNPACK_WIRE_REPLY_MAX = 32 * 1024,
 };
 
@@ -33,5 +33,6 @@ struct unpack_wire_request {
     uint32_t reserved;
     uint64_t bytes_max;
     uint64_t entries_max;
+    uint64_t growth_free;
     struct digest diff_id;
 };

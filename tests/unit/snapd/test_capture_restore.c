@@ -68,6 +68,21 @@ static void test_a_tree_comes_back(void **state)
     assert_true(digest_equal(&first, &fixture->result.diff_id));
 }
 
+/* Files that shrink by more than any other: a hole, and a log that repeats one line. What was
+ * captured can be restored, whatever its blob's size is. */
+static void test_what_shrinks_to_nothing_comes_back(void **state)
+{
+    struct capture_fixture *fixture = *state;
+    capture_script(fixture, "cd u; truncate -s 1100M disk; printf X >>disk; "
+                            "yes 'connection refused, trying again in 5 s' | head -c 64M >log");
+    capture_dir(fixture, "u", CAPTURE_ROOTFS);
+    assert_true(fixture->result.tar_size / fixture->result.size > UNPACK_GROWTH_MAX);
+    restore(fixture, "out", NULL);
+    layer_shell("cd '%s'; cmp u/log out/log; cmp u/disk out/disk; test $(du -m out/disk | cut -f1) "
+                "-le 1",
+                fixture->scratch->path);
+}
+
 /* The merged view of an overlay before, and over the restored layer after. */
 static void test_an_overlay_comes_back(void **state)
 {
@@ -97,6 +112,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         restore_test(test_a_tree_comes_back),
         restore_test(test_an_overlay_comes_back),
+        restore_test(test_what_shrinks_to_nothing_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,21 +255,47 @@ static void test_empty_and_foreign(void **state)
     free(zip);
 }
 
-/* B18: bombs end at a limit, whatever their packing, and long windows are refused. */
-static void test_bombs(void **state)
+/* B18: an archive that grows too much ends at a limit; below it, the same archive is good. */
+static void test_growth(void **state)
 {
     struct fixture *f = *state;
-    static const char *const commands[] = {
-        "truncate -s 2200M z && tar --format=posix -cf - z | zstd -q -1 -c; rm z",
-        "truncate -s 300M z && tar --format=posix -cf - z | zstd -q -1 --long=30 -c; rm z",
-    };
-    for (size_t i = 0; i < 2; i++) {
-        char *bytes;
-        size_t len;
-        filter(f->scratch, commands[i], "", 0, &bytes, &len);
-        assert_refused(f, bytes, len, UNPACK_LAYER, NULL, ERR_TOO_LARGE);
-        free(bytes);
-    }
+    char *bytes;
+    size_t len;
+    filter(f->scratch, "truncate -s 64M z && tar --format=posix -cf - z | zstd -q -1 -c; rm z", "",
+           0, &bytes, &len);
+    assert_true((64u << 20) / len > UNPACK_GROWTH_MAX);
+    struct unpack_try growing = {.scratch = f->scratch,
+                                 .target = "bomb",
+                                 .mode = UNPACK_LAYER,
+                                 .bytes = bytes,
+                                 .len = len,
+                                 .growth_free = 32 << 20};
+    struct err err = ERR_INIT;
+    assert_true(unpack_try(&growing, &err) < 0);
+    assert_int_equal(err.code, ERR_TOO_LARGE);
+    assert_non_null(strstr(err.text, "times its size"));
+    err_clear(&err);
+    growing.target = "good";
+    growing.growth_free = 0;
+    assert_int_equal(unpack_try(&growing, &err), 0);
+    assert_int_equal(look(f->scratch, "good/z").st_size, 64 << 20);
+    free(bytes);
+    const uint64_t over = UNPACK_GROWTH_FREE + 1;
+    assert_true(unpack_grows_too_much(over, over / UNPACK_GROWTH_MAX - 1, UNPACK_GROWTH_FREE));
+    assert_false(unpack_grows_too_much(over, over / UNPACK_GROWTH_MAX, UNPACK_GROWTH_FREE));
+    assert_false(unpack_grows_too_much(over - 1, 1, UNPACK_GROWTH_FREE));
+}
+
+static void test_long_window(void **state)
+{
+    struct fixture *f = *state;
+    char *bytes;
+    size_t len;
+    filter(f->scratch,
+           "truncate -s 300M z && tar --format=posix -cf - z | zstd -q -1 --long=30 -c; rm z", "",
+           0, &bytes, &len);
+    assert_refused(f, bytes, len, UNPACK_LAYER, NULL, ERR_TOO_LARGE);
+    free(bytes);
 }
 
 /* The last part of a disk is left to others: 79 MiB on a disk of 80. */
@@ -297,15 +323,11 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_packings),
-        T(test_truncated),
-        T(test_concatenated),
-        T(test_garbage_after_packing),
-        T(test_after_the_marker),
-        T(test_wrong_digest),
-        T(test_checksum_of_gzip),
-        T(test_empty_and_foreign),
-        T(test_bombs),
+        T(test_packings),         T(test_truncated),
+        T(test_concatenated),     T(test_garbage_after_packing),
+        T(test_after_the_marker), T(test_wrong_digest),
+        T(test_checksum_of_gzip), T(test_empty_and_foreign),
+        T(test_growth),           T(test_long_window),
         T(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

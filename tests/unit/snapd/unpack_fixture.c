@@ -45,6 +45,7 @@ int unpack_try(const struct unpack_try *try, struct err *err)
         .lower_count = count,
         .bytes_max = try->bytes_max,
         .entries_max = try->entries_max,
+        .growth_free = try->growth_free,
     };
     int rc = unpack_run(&request, err);
     for (size_t i = 0; i < count; i++)

@@ -19,6 +19,7 @@ struct unpack_try {
     const struct digest *diff_id;
     uint64_t bytes_max;
     uint64_t entries_max;
+    uint64_t growth_free;
 };
 
 /* Makes the target directory and unpacks. 0, or -errno with err set. */
