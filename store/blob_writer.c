@@ -63,21 +63,6 @@ static int check_expected(const struct blob_writer *writer, const struct digest 
     return 0;
 }
 
-/* Whether the blob is there already with its size, and then makes that durable: it may come from a
- * tool that does not sync, or from a writer that is not through yet. 1 yes, 0 no. */
-static int settle_existing(struct blobs *blobs, const struct digest *digest, uint64_t size,
-                           struct err *err)
-{
-    uint64_t have;
-    cleanup_fd int fd = blobs_open_blob(blobs, digest, &have, NULL);
-    if (fd < 0 || have != size)
-        return 0;
-    if (fsync(fd) < 0 || fsync(blobs->blobs_fd) < 0)
-        return err_errno(err, errno, "cannot sync blob %s in %s", digest_format(digest).s,
-                         blobs->path);
-    return 1;
-}
-
 int blob_writer_commit(struct blob_writer *writer, const struct digest *expected,
                        uint64_t expected_size, struct digest *ret, struct err *err)
 {
@@ -89,7 +74,7 @@ int blob_writer_commit(struct blob_writer *writer, const struct digest *expected
     if (rc == 0 && writer->claim)
         rc = writer->claim(writer->claim_arg, &found, err);
     if (rc == 0)
-        rc = settle_existing(blobs, &found, writer->size, err);
+        rc = blobs_settle(blobs, &found, writer->size, err);
     if (rc < 0)
         return rc;
     if (rc == 0) {

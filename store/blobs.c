@@ -109,6 +109,18 @@ int blobs_open_blob(struct blobs *blobs, const struct digest *digest, uint64_t *
     return steal_fd(&fd);
 }
 
+int blobs_settle(struct blobs *blobs, const struct digest *digest, uint64_t size, struct err *err)
+{
+    uint64_t have;
+    cleanup_fd int fd = blobs_open_blob(blobs, digest, &have, NULL);
+    if (fd < 0 || (size != UINT64_MAX && have != size))
+        return 0;
+    if (fsync(fd) < 0 || fsync(blobs->blobs_fd) < 0)
+        return err_errno(err, errno, "cannot sync blob %s in %s", digest_format(digest).s,
+                         blobs->path);
+    return 1;
+}
+
 static int check_digest(const struct blobs *blobs, const struct digest *wanted,
                         const struct digest *found, struct err *err)
 {

@@ -68,6 +68,11 @@ int blobs_sweep_stale(struct blobs *blobs, struct err *err);
 int blobs_stat(struct blobs *blobs, const struct digest *digest, uint64_t *ret_size,
                struct err *err);
 
+/* Whether a blob is there with this size (UINT64_MAX: any), and then makes it durable (I3): it may
+ * come from a tool that does not sync, or from a writer that is not through yet. 1 yes, 0 no, or
+ * -errno. */
+int blobs_settle(struct blobs *blobs, const struct digest *digest, uint64_t size, struct err *err);
+
 /* Opens a blob for reading, its size in *ret_size. The caller checks the digest of what it reads
  * before trusting it, or uses blobs_verify(). Returns a descriptor or -errno. */
 int blobs_open_blob(struct blobs *blobs, const struct digest *digest, uint64_t *ret_size,

@@ -43,6 +43,10 @@ static int open_or_make(const struct blobs *blobs, int dir_fd, const char *name,
         return err_errno(err, errno, "cannot open directory %s in %s", name, blobs->path);
     if (made && fchmod(fd, mode) < 0)
         return err_errno(err, errno, "cannot set the mode of %s in %s", name, blobs->path);
+    /* A layout of another tool counts as complete without it; what is published in it must not
+     * be lost with it (I3). */
+    if (made && fsync(dir_fd) < 0)
+        return err_errno(err, errno, "cannot sync the directory of %s in %s", name, blobs->path);
     return steal_fd(&fd);
 }
 

@@ -202,9 +202,9 @@ int remote_pull_blob(struct remote *remote, const char *repository, struct blobs
     int rc = check_repository(repository, err);
     if (rc < 0)
         return rc;
-    uint64_t have;
-    bool present =
-        blobs_stat(blobs, digest, &have, NULL) == 0 && (size == UINT64_MAX || have == size);
+    int present = blobs_settle(blobs, digest, size, err);
+    if (present < 0)
+        return present;
     if (!present) {
         struct pull pull = {
             .writer = BLOB_WRITER_INIT, .size = size, .progress = progress, .arg = arg};

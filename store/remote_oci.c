@@ -248,7 +248,8 @@ static int op_manifest_get(struct remote *remote, const char *repository, const 
     return get_by_tag(blobs_of(remote), repository, reference, ret, err);
 }
 
-/* As a registry does: what a manifest names must be there before it. */
+/* As a registry does: what a manifest names must be there before it, and stay after a power cut;
+ * another tool may have put it there without a sync (I3). */
 static int check_reference(struct blobs *blobs, const struct oci_descriptor *descriptor,
                            struct err *err)
 {
@@ -260,8 +261,10 @@ static int check_reference(struct blobs *blobs, const struct oci_descriptor *des
             *err = cause;
         return rc;
     }
-    if (rc == 0 && size == (uint64_t)descriptor->size)
-        return 0;
+    if (rc == 0 && size == (uint64_t)descriptor->size) {
+        rc = blobs_settle(blobs, &descriptor->digest, size, err);
+        return rc < 0 ? rc : 0;
+    }
     struct digest_text text = digest_format(&descriptor->digest);
     if (rc < 0)
         rc = err_fail(err, ERR_REFUSED, "it names blob %s, which is not there", text.s);

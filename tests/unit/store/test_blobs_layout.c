@@ -1,6 +1,7 @@
 #include "blobs.h"
 
 #include "store_fixture.h"
+#include "sync_spy.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -114,6 +115,20 @@ static void test_takes_a_layout_of_another_tool(void **state)
     assert_ok(open_and_close(scratch_path(scratch, "l"), &err), err);
     assert_true(exists(scratch, "l/.varve"));
     assert_true(store_content_is(scratch, "l/README", "mine"));
+}
+
+/* It counts as complete, so nobody syncs the directories later. */
+static void test_missing_directories_are_made_durable(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct err err = ERR_INIT;
+    make_foreign_layout(scratch, "{ \"imageLayoutVersion\": \"1.0.0\" }\n");
+    assert_int_equal(unlinkat(scratch->fd, "l/blobs/sha256", AT_REMOVEDIR), 0);
+    assert_int_equal(unlinkat(scratch->fd, "l/blobs", AT_REMOVEDIR), 0);
+    sync_spy_forget();
+    assert_ok(open_and_close(scratch_path(scratch, "l"), &err), err);
+    assert_true(sync_spy_saw(scratch->fd, "l"));
+    assert_true(sync_spy_saw(scratch->fd, "l/blobs"));
 }
 
 static void test_refuses_foreign_content(void **state)
@@ -292,6 +307,7 @@ int main(void)
         with_scratch(test_opens_again_without_touching_it),
         with_scratch(test_takes_an_empty_directory_and_a_fresh_disk),
         with_scratch(test_takes_a_layout_of_another_tool),
+        with_scratch(test_missing_directories_are_made_durable),
         with_scratch(test_refuses_foreign_content),
         with_scratch(test_refuses_unknown_versions),
         with_scratch(test_refuses_a_layout_without_index),

@@ -2,6 +2,7 @@
 
 #include "oci_image.h"
 #include "store_fixture.h"
+#include "sync_spy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -346,6 +347,23 @@ static void test_pull_stores_the_blob(void **state)
     assert_ok(blobs_verify(fixture->blobs, &digest, &err), err);
 }
 
+static void test_pull_of_what_is_there_syncs_it(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    struct digest digest = store_digest("hello");
+    bool downloaded = true;
+    scratch_write(fixture->scratch, store_file(&digest), "hello", 5); /* not synced */
+    cleanup_fake struct fake *fake = fake_open("", "");
+    sync_spy_forget();
+    assert_ok(remote_pull_blob(&fake->remote, "images/a", fixture->blobs, &digest, 5, NULL, NULL,
+                               &downloaded, &err),
+              err);
+    assert_false(downloaded);
+    assert_true(sync_spy_saw(fixture->scratch->fd, store_file(&digest)));
+    assert_true(sync_spy_saw(fixture->scratch->fd, "l/blobs/sha256"));
+}
+
 static void test_pull_of_an_unknown_size(void **state)
 {
     struct store_fixture *fixture = *state;
@@ -566,6 +584,7 @@ int main(void)
         with_store(test_push_believes_no_upload),
         with_store(test_push_of_a_bad_local_blob),
         with_store(test_pull_stores_the_blob),
+        with_store(test_pull_of_what_is_there_syncs_it),
         with_store(test_pull_of_an_unknown_size),
         with_store(test_pull_believes_no_bytes),
         with_store(test_progress_and_cancel),

@@ -4,6 +4,7 @@
 #include "oci_image.h"
 #include "sample_image.h"
 #include "store_fixture.h"
+#include "sync_spy.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -190,6 +191,25 @@ static void test_manifest_before_its_blobs_is_refused(void **state)
     assert_ok(remote_manifest_get(remote, "a", "2", &manifest, &err), err);
     assert_string_equal(manifest.media_type, OCI_MEDIA_INDEX);
     remote_manifest_free(&manifest);
+}
+
+/* Another tool may have stored the blobs without a sync. */
+static void test_manifest_makes_its_blobs_durable(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    cleanup_sample_image struct sample_image image = {.bytes = NULL};
+    sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
+    cleanup_remote struct remote *remote = open_remote(fixture);
+    assert_ok(push(remote, fixture, "a", "1", &image, &err), err);
+    sync_spy_forget();
+    assert_ok(push(remote, fixture, "a", "2", &image, &err), err);
+    int dir_fd = fixture->scratch->fd;
+    assert_true(sync_spy_saw(dir_fd, store_text("r/blobs/sha256/%s", digest_hex(&image.layer).s)));
+    assert_true(sync_spy_saw(dir_fd, store_text("r/blobs/sha256/%s", digest_hex(&image.config).s)));
+    assert_true(sync_spy_saw(dir_fd, "r/blobs/sha256"));
+    assert_true(sync_spy_saw(dir_fd, "r/index.json"));
+    assert_true(sync_spy_saw(dir_fd, "r"));
 }
 
 static void test_damaged_upload_is_refused(void **state)
@@ -498,10 +518,7 @@ static void test_store_of_a_node_is_refused(void **state)
     assert_fails(remote_oci_open(url, &remote, &err), err, ERR_CONFLICT, "is the store of a node");
     assert_null(remote);
     remote_close(open_remote(fixture));
-    struct blobs *blobs;
-    assert_ok(blobs_open(store_text("%s/r", fixture->scratch->path), &blobs, &err), err);
-    assert_fails(blobs_role_take(blobs, BLOBS_ROLE_STORE, &err), err, ERR_CONFLICT, "is a remote");
-    blobs_close(blobs);
+    assert_true(store_content_is(fixture->scratch, "r/.varve/role", "remote\n"));
 }
 
 static void test_stock_tools_read_it(void **state)
@@ -562,6 +579,7 @@ int main(void)
         with_store(test_push_and_pull),
         with_store(test_missing_things),
         with_store(test_manifest_before_its_blobs_is_refused),
+        with_store(test_manifest_makes_its_blobs_durable),
         with_store(test_damaged_upload_is_refused),
         with_store(test_damaged_remote_blob_is_noticed),
         with_store(test_tags_are_unique_and_deleted_by_digest),
