@@ -27,7 +27,7 @@ int blob_writer_begin(struct blobs *blobs, uint64_t size_max, struct blob_writer
     return 0;
 }
 
-int blob_writer_write(struct blob_writer *writer, const void *bytes, size_t len, struct err *err)
+static int write_bytes(struct blob_writer *writer, const void *bytes, size_t len, struct err *err)
 {
     if (len > writer->size_max - writer->size)
         return err_fail(err, ERR_TOO_LARGE, "a blob is larger than the limit of %" PRIu64 " bytes",
@@ -40,6 +40,13 @@ int blob_writer_write(struct blob_writer *writer, const void *bytes, size_t len,
         return err_errno(err, rc, "cannot write a blob in %s", writer->blobs->path);
     writer->size += len;
     return 0;
+}
+
+int blob_writer_write(struct blob_writer *writer, const void *bytes, size_t len, struct err *err)
+{
+    int rc = write_bytes(writer, bytes, len, err);
+    writer->broken = writer->broken || rc < 0;
+    return rc;
 }
 
 static int check_expected(const struct blob_writer *writer, const struct digest *found,
@@ -68,6 +75,9 @@ int blob_writer_commit(struct blob_writer *writer, const struct digest *expected
 {
     struct blobs *blobs = writer->blobs;
     struct digest found;
+    if (writer->broken)
+        return err_fail(err, ERR_INTERNAL, "a blob is not stored in %s, as a write of it failed",
+                        blobs->path);
     int rc = digest_stream_finish(&writer->stream, &found, err);
     if (rc == 0)
         rc = check_expected(writer, &found, expected, expected_size, err);

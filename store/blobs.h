@@ -98,6 +98,7 @@ struct blob_writer {
     uint64_t size_max; /* more bytes are ERR_TOO_LARGE at once; UINT64_MAX for no limit */
     blob_claim claim;  /* NULL: nobody is told; set by the caller before the commit */
     void *claim_arg;
+    bool broken; /* a write failed, so file and digest no longer agree */
 };
 
 #define BLOB_WRITER_INIT                                                                           \
@@ -107,6 +108,7 @@ struct blob_writer {
 
 int blob_writer_begin(struct blobs *blobs, uint64_t size_max, struct blob_writer *ret,
                       struct err *err);
+/* After a failure the writer can only be freed; a commit fails too (I6). */
 int blob_writer_write(struct blob_writer *writer, const void *bytes, size_t len, struct err *err);
 /* Publishes under the digest of what was written. When `expected` is given and differs, or
  * `expected_size` (UINT64_MAX: any) differs, nothing is published and the failure is ERR_DIGEST

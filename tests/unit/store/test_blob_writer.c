@@ -164,6 +164,27 @@ static void test_full_disk(void **state)
     blobs_close(blobs);
 }
 
+/* The digest has seen the bytes that did not get into the file. */
+static void test_nothing_is_stored_after_a_failed_write(void **state)
+{
+    struct store_fixture *fixture = *state;
+    const struct scratch *scratch = fixture->scratch;
+    struct err err = ERR_INIT;
+    scratch_tmpfs(scratch, "small", 256 * 1024);
+    struct blobs *blobs;
+    assert_ok(blobs_open(scratch_path(scratch, "small/l"), &blobs, &err), err);
+    cleanup_free char *big = calloc(1, 1 << 20);
+    cleanup_blob_writer struct blob_writer writer = BLOB_WRITER_INIT;
+    struct digest digest;
+    assert_ok(blob_writer_begin(blobs, UINT64_MAX, &writer, &err), err);
+    assert_fails(blob_writer_write(&writer, big, 1 << 20, &err), err, ERR_NO_SPACE, "cannot write");
+    assert_fails(blob_writer_commit(&writer, NULL, UINT64_MAX, &digest, &err), err, ERR_INTERNAL,
+                 "a write of it failed");
+    assert_int_equal(store_count(scratch, "small/l/blobs/sha256"), 0);
+    blob_writer_free(&writer);
+    blobs_close(blobs);
+}
+
 static void *put_again_and_again(void *arg)
 {
     static const char text[] = "the same bytes from everybody";
@@ -226,6 +247,7 @@ int main(void)
         with_store(test_existing_blob_of_another_size_is_replaced),
         with_store(test_temporary_file_is_locked_while_it_is_written),
         with_store(test_full_disk),
+        with_store(test_nothing_is_stored_after_a_failed_write),
         with_store(test_two_writers_both_succeed),
         with_store(test_kill_leaves_whole_blobs_or_none),
     };
