@@ -128,8 +128,11 @@ static int check_digest(const struct blobs *blobs, const struct digest *wanted,
         return 0;
     struct digest_text wanted_text = digest_format(wanted);
     struct digest_text found_text = digest_format(found);
-    return err_fail(err, ERR_DIGEST, "blob %s in %s is damaged: its bytes have the digest %s",
-                    wanted_text.s, blobs->path, found_text.s);
+    int rc = err_fail(err, ERR_DIGEST, "blob %s in %s is damaged: its bytes have the digest %s",
+                      wanted_text.s, blobs->path, found_text.s);
+    err_hint(err, "move away %.300s/blobs/sha256/%s, then get the image again", blobs->path,
+             digest_hex(wanted).s);
+    return rc;
 }
 
 int blobs_read(struct blobs *blobs, const struct digest *digest, struct buf *ret, struct err *err)

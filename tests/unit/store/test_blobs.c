@@ -77,6 +77,9 @@ static void test_damaged_blob_is_noticed(void **state)
     cleanup_buf struct buf buf = BUF_INIT(100);
     assert_fails(blobs_verify(fixture->blobs, &digest, &err), err, ERR_DIGEST, "is damaged");
     struct digest other = store_digest("hallo");
+    assert_int_equal(blobs_verify(fixture->blobs, &digest, &err), -EBADMSG);
+    assert_non_null(strstr(err.hint, store_file(&digest)));
+    err_clear(&err);
     assert_fails(blobs_read(fixture->blobs, &digest, &buf, &err), err, ERR_DIGEST,
                  digest_format(&other).s);
     assert_null(buf.data);
