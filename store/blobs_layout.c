@@ -213,9 +213,11 @@ static int open_reader_parts(struct blobs *blobs, struct err *err)
 {
     int flags = O_RDONLY | O_DIRECTORY;
     int rc = fdio_open_beneath(blobs->dir_fd, "blobs/sha256", flags, 0);
-    if (rc < 0)
+    if (rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP)
         return err_fail(err, ERR_DAMAGED, "the image layout %s has no directory blobs/sha256",
                         blobs->path);
+    if (rc < 0)
+        return err_errno(err, rc, "cannot open %s/blobs/sha256", blobs->path);
     blobs->blobs_fd = rc;
     return 0;
 }

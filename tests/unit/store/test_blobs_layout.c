@@ -233,6 +233,26 @@ static void test_reader_changes_nothing(void **state)
                  "it has no file oci-layout");
 }
 
+/* What cannot be opened is not missing. */
+static void test_reader_without_rights(void **state)
+{
+    const struct scratch *scratch = *state;
+    make_foreign_layout(scratch, "{\"imageLayoutVersion\":\"1.0.0\"}");
+    assert_int_equal(fchmod(scratch->fd, 0755), 0);
+    assert_int_equal(fchmodat(scratch->fd, "l/blobs", 0700, 0), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct err err = ERR_INIT;
+        if (seteuid(65534) < 0)
+            _exit(2);
+        (void)read_and_close(scratch_path(scratch, "l"), &err);
+        _exit(err.code == ERR_DENIED && strstr(err.text, "blobs/sha256: Permission") ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 static void test_kill_in_the_middle_is_completed(void **state)
 {
     const struct scratch *scratch = *state;
@@ -314,6 +334,7 @@ int main(void)
         with_scratch(test_follows_no_link_inside),
         with_scratch(test_missing_parent_and_wrong_type),
         with_scratch(test_reader_changes_nothing),
+        with_scratch(test_reader_without_rights),
         with_scratch(test_kill_in_the_middle_is_completed),
         with_scratch(test_many_make_it_at_once),
         with_scratch(test_late_maker_overwrites_nothing),
