@@ -43,8 +43,7 @@ int run_lock_idle(struct node *node, const char *id, struct err *err);
 /* Opens DATA/runs/ID/upper. Returns a descriptor or -errno. */
 int run_open_upper(struct node *node, const char *id, struct err *err);
 
-/* After a restart, before requests are taken: finishes removals, undoes creations that failed, and
- * mounts again what is ready but not mounted (a reboot empties RUN). Runs with an unfinished job
- * are left to the job, so the engine may have been started. Failures are logged and do not stop
- * the others (I9). */
+/* After a restart, before the engine starts: mounts again what is ready but not mounted (a reboot
+ * empties RUN), finishes removals and undoes creations that failed, unless an unfinished job will.
+ * Failures are logged and do not stop the others (I9). */
 void run_recover(struct node *node);

@@ -3,7 +3,7 @@
  * Everything can be repeated: what is there already is left as it is. The catalog's row is written
  * first and removed last, so whatever a kill leaves behind has a row that says what to do with it.
  * Nobody else works on the same run: jobs of one run exclude each other (engine.h), and
- * run_recover() leaves runs with an unfinished job alone.
+ * run_recover() is over before they start.
  */
 #pragma once
 

@@ -8,8 +8,6 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* Runs whose jobs are unfinished are left to these jobs. The jobs are listed before the runs: a
- * job that ends in between has brought its run's row into the state that is read then. */
 struct recovery {
     struct node *node;
     struct catalog_job *jobs; /* owned */
@@ -44,7 +42,9 @@ static int discard_idle(struct node *node, const char *id, const char *event, st
     return lock < 0 ? lock : run_discard(node, id, event, err);
 }
 
-static void recover_one(struct node *node, const struct catalog_run *run)
+/* `job_follows` says that a job of this run goes on later. It finishes what it began to make or to
+ * remove; of a run that is ready it may only make a snapshot, and would leave it unmounted. */
+static void recover_one(struct node *node, const struct catalog_run *run, bool job_follows)
 {
     struct err failure = ERR_INIT;
     int rc = id_check(run->id, "run ID", &failure);
@@ -52,6 +52,8 @@ static void recover_one(struct node *node, const struct catalog_run *run)
         log_event(LOG_ERROR, "run-not-recovered", "run", run->id, "error", failure.text, NULL);
         return;
     }
+    if (job_follows && run->state != CATALOG_RUN_READY)
+        return;
     switch (run->state) {
     case CATALOG_RUN_READY:
         rc = run_mount_again(node, run, &failure);
@@ -99,7 +101,6 @@ void run_recover(struct node *node)
         return;
     }
     for (size_t i = 0; i < recovery.run_count; i++)
-        if (!has_job(&recovery, recovery.runs[i].id))
-            recover_one(node, &recovery.runs[i]);
+        recover_one(node, &recovery.runs[i], has_job(&recovery, recovery.runs[i].id));
     report_unknown(node);
 }

@@ -166,8 +166,26 @@ static void test_left_over_removal_in_use(void **state)
 }
 
 #ifdef VARVE_FAULT_POINTS
-/* A run whose job is unfinished belongs to the job. */
-static void test_runs_with_jobs_are_left_alone(void **state)
+/* A ready run is mounted again whatever job of it goes on: a snapshot, or a removal that may fail,
+ * would leave it as it is. */
+static void test_ready_run_with_a_job(void **state)
+{
+    struct run_world *world = *state;
+    run_world_create(world, "r1");
+    run_world_stop(world);
+    run_world_killed_job(world, "run.rm", "r1", "{'id':'r1'}", "run.unmounted=kill");
+    run_world_reboot(world);
+    run_world_open(world);
+    run_recover(world->node);
+    assert_string_equal(run_world_state(world, "r1"), "ready");
+    run_world_assert_ready(world, "r1");
+    run_world_start(world);
+    run_world_settle(world);
+    run_world_assert_gone(world, "r1");
+}
+
+/* A creation whose job is unfinished belongs to the job. */
+static void test_creations_with_jobs_are_left_alone(void **state)
 {
     struct run_world *world = *state;
     run_world_stop(world);
@@ -218,7 +236,8 @@ int main(void)
         world_test(test_left_over_removal_in_use),
         world_test(test_document_with_damaged_config),
 #ifdef VARVE_FAULT_POINTS
-        world_test(test_runs_with_jobs_are_left_alone),
+        world_test(test_ready_run_with_a_job),
+        world_test(test_creations_with_jobs_are_left_alone),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
