@@ -21,13 +21,25 @@ static int64_t system_mono_ns(const struct clock *clock)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+/* What VARVE_CLOCK_OFFSET says; 0 for anything that is no whole number within the bounds. */
+static int64_t offset_from_environment(void)
+{
+    const char *text = getenv("VARVE_CLOCK_OFFSET");
+    char *end;
+    if (!text)
+        return 0;
+    long long seconds = strtoll(text, &end, 10); /* saturates when it is too large */
+    if (end == text || *end != '\0' || seconds > CLOCK_OFFSET_MAX_S ||
+        seconds < -CLOCK_OFFSET_MAX_S)
+        return 0;
+    return seconds * CLOCK_NS_PER_S;
+}
+
 struct clock clock_system(void)
 {
-    struct clock clock = {.wall_ns = system_wall_ns, .mono_ns = system_mono_ns};
-    const char *offset = getenv("VARVE_CLOCK_OFFSET");
-    if (offset)
-        clock.offset_ns = (int64_t)strtol(offset, NULL, 10) * CLOCK_NS_PER_S;
-    return clock;
+    return (struct clock){.wall_ns = system_wall_ns,
+                          .mono_ns = system_mono_ns,
+                          .offset_ns = offset_from_environment()};
 }
 
 int64_t clock_wall_ns(const struct clock *clock)

@@ -14,9 +14,11 @@ struct clock {
     int64_t offset_ns;                             /* added to the wall clock */
 };
 
-#define CLOCK_NS_PER_S INT64_C(1000000000)
+#define CLOCK_NS_PER_S     INT64_C(1000000000)
+#define CLOCK_OFFSET_MAX_S (INT64_C(100) * 366 * 24 * 3600) /* 100 years, either way */
 
-/* The system's clocks, with the offset from VARVE_CLOCK_OFFSET when it is set. */
+/* The system's clocks, with the offset from VARVE_CLOCK_OFFSET when it is set; what is no whole
+ * number of at most CLOCK_OFFSET_MAX_S is ignored. */
 struct clock clock_system(void);
 
 int64_t clock_wall_ns(const struct clock *clock);

@@ -1,5 +1,7 @@
 #include "clock.h"
 
+#include "cleanup.h"
+
 #include <stdlib.h>
 
 #include <setjmp.h>
@@ -35,6 +37,22 @@ static void test_offset_shifts_the_wall_clock_only(void **state)
     assert_true(clock_mono_ns(&shifted) - clock_mono_ns(&plain) < 10 * CLOCK_NS_PER_S);
 }
 
+static void test_offset_is_bounded(void **state)
+{
+    (void)state;
+    static const char *const ignored[] = {
+        "", "x", "1h", "3162240001", "-3162240001", "9223372036854775807", "99999999999999999999"};
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++) {
+        setenv("VARVE_CLOCK_OFFSET", ignored[i], 1);
+        assert_int_equal(clock_system().offset_ns, 0);
+    }
+    setenv("VARVE_CLOCK_OFFSET", "3162240000", 1);
+    assert_int_equal(clock_system().offset_ns, CLOCK_OFFSET_MAX_S * CLOCK_NS_PER_S);
+    setenv("VARVE_CLOCK_OFFSET", "-3162240000", 1);
+    assert_int_equal(clock_system().offset_ns, -CLOCK_OFFSET_MAX_S * CLOCK_NS_PER_S);
+    unsetenv("VARVE_CLOCK_OFFSET");
+}
+
 static void test_monotonic_never_goes_back(void **state)
 {
     (void)state;
@@ -60,6 +78,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_source_can_be_replaced),
         cmocka_unit_test(test_offset_shifts_the_wall_clock_only),
+        cmocka_unit_test(test_offset_is_bounded),
         cmocka_unit_test(test_monotonic_never_goes_back),
         cmocka_unit_test(test_format_is_rfc3339),
     };
