@@ -169,7 +169,10 @@ static int capture(struct creation *creation, struct err *err)
         rc = job_step(creation->job, "capture", err);
     if (rc == 0)
         rc = commit_layer_capture(creation->job, upper, CAPTURE_UPPER, &creation->layer, err);
-    return rc == 0 ? FAULT_POINT("snapshot.captured", err) : rc;
+    if (rc == 0)
+        rc = FAULT_POINT("snapshot.captured", err);
+    /* What a process wrote that has come meanwhile may be half in the layer. */
+    return rc == 0 ? run_lock_check(creation->node, creation->run, err) : rc;
 }
 
 static int make_config(struct creation *creation, char **ret, struct err *err)

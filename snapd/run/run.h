@@ -40,6 +40,10 @@ json_t *run_json(struct node *node, const struct catalog_run *run, struct err *e
  * it is closed. */
 int run_lock_idle(struct node *node, const char *id, struct err *err);
 
+/* Checks again that no process uses the run's mount, for the holder of the lock: a process that
+ * takes no lock (another runtime, a shell of the host) may have come meanwhile. */
+int run_lock_check(struct node *node, const char *id, struct err *err);
+
 /* Opens DATA/runs/ID/upper. Returns a descriptor or -errno. */
 int run_open_upper(struct node *node, const char *id, struct err *err);
 

@@ -102,7 +102,7 @@ static int take(struct node *node, const char *id, struct err *err)
     }
 }
 
-static int check_processes(struct node *node, const char *id, struct err *err)
+int run_lock_check(struct node *node, const char *id, struct err *err)
 {
     cleanup_run_paths struct run_paths paths = {0};
     pid_t pid = 0;
@@ -132,6 +132,6 @@ int run_lock_idle(struct node *node, const char *id, struct err *err)
     cleanup_fd int fd = take(node, id, err);
     if (fd < 0)
         return fd;
-    rc = check_processes(node, id, err);
+    rc = run_lock_check(node, id, err);
     return rc < 0 ? rc : steal_fd(&fd);
 }

@@ -6,8 +6,11 @@
 #include "json_doc.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 /* A world with the image "base:1" of the small tree; *ret_digest is the caller's. */
 static struct commit_world *with_base(void **state, char **ret_digest)
@@ -221,6 +224,43 @@ static void test_runs_that_cannot_be_captured(void **state)
     create_fails(world, "making", NULL, "conflict", "creating");
 }
 
+#ifdef VARVE_FAULT_POINTS
+/* Without the lock, and after the first look: a process that came while the layer was written. */
+static void test_a_process_that_comes_late(void **state)
+{
+    cleanup_free char *base = NULL;
+    struct commit_world *world = with_base(state, &base);
+    commit_make_run(world, "r1", base, "touch m/f");
+    commit_script(world,
+                  "mkdir -p run/runs/r1/rootfs; mount -t overlay overlay -o lowerdir=lower,"
+                  "upperdir=data/runs/r1/upper,workdir=data/runs/r1/work run/runs/r1/rootfs");
+    commit_world_stop(world);
+    pid_t daemon = fork();
+    if (daemon == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)setenv("VARVE_FAULT", "snapshot.captured=stop", 1);
+        commit_world_start(world);
+        commit_fails(world, "snapshot.create", create_params("r1", NULL), "conflict", "in use");
+        commit_world_stop(world);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(daemon, &status, WUNTRACED), daemon);
+    assert_true(WIFSTOPPED(status));
+    cleanup_fd int user = open(scratch_path(world->scratch, "run/runs/r1/rootfs/f"), O_RDONLY);
+    assert_true(user >= 0);
+    assert_int_equal(kill(daemon, SIGCONT), 0);
+    assert_int_equal(waitpid(daemon, &status, 0), daemon);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    cleanup_fdp(&user);
+    user = -1;
+    commit_script(world, "umount run/runs/r1/rootfs");
+    commit_world_start(world);
+    assert_int_equal(count_snapshots(world), 0);
+    commit_check_agreement(world);
+}
+#endif
+
 static void test_what_cannot_be_stored(void **state)
 {
     cleanup_free char *base = NULL;
@@ -318,6 +358,9 @@ int main(void)
         snapshot_test(test_nothing_changed),
         snapshot_test(test_names),
         snapshot_test(test_runs_that_cannot_be_captured),
+#ifdef VARVE_FAULT_POINTS
+        snapshot_test(test_a_process_that_comes_late),
+#endif
         snapshot_test(test_what_cannot_be_stored),
         snapshot_test(test_an_image_that_is_full),
         snapshot_test(test_a_failure_leaves_nothing),
