@@ -65,6 +65,22 @@ static int make_dev(int console_fd, struct err *err)
     return rc;
 }
 
+/* bubblewrap follows a link at /proc each time it puts something there. A process of another
+ * sandbox on the same run could turn the link between two of these times, and the new sandbox's
+ * procfs would be left without its covers. A directory stays what it is: every sandbox has its own
+ * procfs mounted on it, and what is mounted on can be neither renamed nor removed. */
+static int check_proc(int root_fd, const char *rootfs, struct err *err)
+{
+    struct stat st;
+    if (fstatat(root_fd, "proc", &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
+        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot look at %s/proc", rootfs);
+    if (!S_ISLNK(st.st_mode))
+        return 0;
+    int rc = err_fail(err, ERR_DENIED, "%s/proc is a symbolic link", rootfs);
+    err_hint(err, "make it a directory: the sandbox's processes are shown there");
+    return rc;
+}
+
 int sandbox_view_enter(const char *rootfs, const char *console, struct err *err)
 {
     if (unshare(CLONE_NEWNS) < 0)
@@ -74,10 +90,13 @@ int sandbox_view_enter(const char *rootfs, const char *console, struct err *err)
     cleanup_fd int root_fd = copy_mount(rootfs, err);
     if (root_fd < 0)
         return root_fd;
+    int rc = check_proc(root_fd, rootfs, err);
+    if (rc < 0)
+        return rc;
     cleanup_fd int console_fd = console ? copy_mount(console, err) : -1;
     if (console && console_fd < 0)
         return console_fd;
-    int rc = make_read_only(err);
+    rc = make_read_only(err);
     if (rc == 0)
         rc = make_dev(console_fd, err);
     if (rc == 0)

@@ -10,6 +10,8 @@
  *   - the run's root filesystem is as it was, with what is mounted in it;
  *   - /dev is a small private tmpfs with the nodes that sandboxes need: a chmod of /dev/null inside
  *     changes no device of the host;
+ *   - a root filesystem whose /proc is a symbolic link is refused, as another sandbox on the same
+ *     run could turn it while bubblewrap covers what must not be written there;
  *   - unmounts on the host still arrive, so that a long sandbox pins no other run.
  *
  * Made while the process is still root of the host; entering a user namespace afterwards locks the

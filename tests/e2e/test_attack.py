@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Hostile sandboxes and careless operators: what was once a way to break something, kept broken."""
+import os
+import subprocess
+import sys
+
+import harness
+from harness import check, check_equal, run
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fault"))
+from agreement import check_agreement  # noqa: E402  pylint: disable=wrong-import-position
+
+
+def small_tar(scratch, name="small.tar"):
+    tree = scratch.path("small-tree")
+    os.makedirs(f"{tree}/bin", exist_ok=True)
+    with open(f"{tree}/bin/data", "wb") as f:
+        f.write(os.urandom(100000))
+    run(["tar", "-C", tree, "-cf", scratch.path(name), "."])
+    return scratch.path(name)
+
+
+def test_proc_is_a_directory_and_stays_one(scratch):
+    """A link at /proc that is turned while a second sandbox starts would leave the second one's
+    procfs without its covers, and with it the host's sysctls to be written."""
+    node = scratch.node("n1").start()
+    node.ok("image", "import", harness.rootfs_tar(), "--name", "debian:12")
+    node.ok("run", "create", "debian:12", "--id", "r", "--plain-upper")
+    reply = node.call("run", "exec", "r", "--", "sh", "-c",
+                      "mv /proc /p; rmdir /proc; rm -rf /proc; ln -sfT /tmp /proc; "
+                      "test -d /proc/self")
+    check_equal(reply.status, 0, f"/proc after attempts to replace it ({reply.err})")
+    check(os.path.isdir(f"{node.run_dir}/runs/r/rootfs/proc"), "/proc is not a directory any more")
+    proc = f"{node.run_dir}/runs/r/rootfs/proc"
+    os.rmdir(proc)
+    os.mkdir(f"{node.run_dir}/runs/r/rootfs/real")
+    for target in ("real", "/real", "/oldroot/proc", "proc"):
+        os.symlink(target, proc)
+        node.fails(1, "run", "exec", "r", "--", "true", says=["/proc", "symbolic link"])
+        os.unlink(proc)
+    check_agreement(node)
+
+
+if __name__ == "__main__":
+    harness.main(globals())
