@@ -1,7 +1,7 @@
 /* digest.h - sha256 digests and digest streams (OpenSSL EVP, the only user of it here).
  *
  * Text form: "sha256:" and 64 lower-case hexadecimal digits (OCI image-spec, descriptor.md,
- * "Digests"). Other algorithms are refused as unsupported.
+ * "Digests"). Other algorithms are refused.
  */
 #pragma once
 
@@ -30,7 +30,8 @@ struct digest_text {
 struct digest_text digest_format(const struct digest *digest); /* "sha256:..." */
 struct digest_text digest_hex(const struct digest *digest);    /* hex alone, a file name */
 
-/* Parses "sha256:<hex>". ERR_INVALID for anything else, ERR_UNSUPPORTED for other algorithms. */
+/* Parses "sha256:<hex>". ERR_UNSUPPORTED for sha512, which the image-spec has too; ERR_INVALID for
+ * anything else. */
 int digest_parse(const char *text, struct digest *ret, struct err *err);
 /* Parses 64 hex digits, as in a file name. */
 int digest_parse_hex(const char *hex, struct digest *ret, struct err *err);

@@ -38,8 +38,9 @@ struct publish {
 /* Makes the temporary file in `temp_dir` with `mode` (not changed by the umask). */
 int publish_begin(int temp_dir, mode_t mode, struct publish *ret, struct err *err);
 
-/* Syncs and renames to `name` in `dir_fd`, syncs that directory. On failure nothing has the name
- * that did not have it before, and publish_abort() still has to be called. */
+/* Syncs and renames to `name` in `dir_fd`, syncs that directory. On failure the name is as it was
+ * before; only when the last sync failed the new content has it, complete, but a power cut may
+ * bring back what was there. publish_abort() has to be called in any case. */
 int publish_commit(struct publish *publish, int dir_fd, const char *name, enum publish_mode mode,
                    struct err *err);
 

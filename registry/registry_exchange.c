@@ -44,7 +44,8 @@ static int take_value(const char *name, const char *value, size_t len, size_t ma
                         name, max - 1);
     for (size_t i = 0; i < len; i++)
         if (value[i] < ' ' || value[i] > '~')
-            return err_fail(err, ERR_DAMAGED, "header %s of the answer holds a control character",
+            return err_fail(err, ERR_DAMAGED,
+                            "header %s of the answer holds a byte that is not printable ASCII",
                             name);
     free(*ret);
     *ret = strndup(value, len);

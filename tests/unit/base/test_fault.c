@@ -24,8 +24,7 @@ static int other(void)
     return FAULT_POINT("test.other", NULL);
 }
 
-/* Exit status of a child that runs the point 0m0.000s 0m0.000s
-0m0.000s 0m0.000s times with VARVE_FAULT set. */
+/* Exit status of a child that runs the point so many times with VARVE_FAULT set. */
 static int run(const char *spec, int times)
 {
     pid_t pid = fork();

@@ -128,6 +128,33 @@ static void test_kill_leaves_old_or_new(void **state)
     }
 }
 
+/* A failure before the rename leaves the name alone; one after it is told all the same. */
+static void test_failure_at_each_point(void **state)
+{
+    const struct scratch *scratch = *state;
+    static const struct {
+        const char *fault;
+        const char *content;
+    } cases[] = {{"publish.before-sync=eio", "old"},
+                 {"publish.before-rename=eio", "old"},
+                 {"publish.before-dir-sync=eio", "new"}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        assert_int_equal(publish_bytes(scratch->fd, "f", "old", 3, 0600, PUBLISH_REPLACE, NULL), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            setenv("VARVE_FAULT", cases[i].fault, 1);
+            int rc = publish_bytes(scratch->fd, "f", "new", 3, 0600, PUBLISH_REPLACE, NULL);
+            _exit(-rc);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), EIO);
+        assert_content(scratch->fd, "f", cases[i].content);
+        assert_int_equal(count_entries(scratch->fd), 1);
+    }
+}
+
 static void test_sweep_takes_temporary_names_only(void **state)
 {
     const struct scratch *scratch = *state;
@@ -160,6 +187,7 @@ int main(void)
         with_scratch(test_full_disk_leaves_the_old_file),
         with_scratch(test_tree_is_published_whole),
         with_scratch(test_kill_leaves_old_or_new),
+        with_scratch(test_failure_at_each_point),
         with_scratch(test_sweep_takes_temporary_names_only),
         with_scratch(test_unlink_of_a_missing_name_is_fine),
     };
