@@ -182,18 +182,7 @@ int layers_detach(struct node *node, const char *chain_id, char temp[32], struct
 {
     struct digest_text name;
     int rc = layer_name(chain_id, &name, err);
-    if (rc == 0)
-        rc = publish_temp_name(temp, err);
-    if (rc < 0)
-        return rc;
-    if (renameat(node->layers_fd, name.s, node->temp_fd, temp) < 0) {
-        if (errno == ENOENT)
-            return 0;
-        return err_errno(err, errno, "cannot remove layer %s", chain_id);
-    }
-    if (fsync(node->layers_fd) < 0)
-        return err_errno(err, errno, "cannot sync %s/layers", node->data_dir);
-    return 1;
+    return rc < 0 ? rc : node_move_away(node, node->layers_fd, "layers", name.s, temp, err);
 }
 
 int layers_discard(struct node *node, const char *temp, struct err *err)

@@ -144,13 +144,9 @@ int run_dirs_unmount(struct node *node, const char *id, struct err *err)
 static int remove_data(struct node *node, const char *id, struct err *err)
 {
     char temp[32];
-    int rc = publish_temp_name(temp, err);
-    if (rc < 0)
+    int rc = node_move_away(node, node->runs_fd, "runs", id, temp, err);
+    if (rc <= 0)
         return rc;
-    if (renameat(node->runs_fd, id, node->temp_fd, temp) < 0)
-        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot move runs/%s away", id);
-    if (fsync(node->runs_fd) < 0 || fsync(node->temp_fd) < 0)
-        return err_errno(err, errno, "cannot sync the removal of runs/%s", id);
     return tree_remove(node->temp_fd, temp, err);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hostile sandboxes and careless operators: what was once a way to break something, kept broken."""
 import os
-import subprocess
+import shutil
 import sys
 
 import harness
@@ -38,6 +38,20 @@ def test_proc_is_a_directory_and_stays_one(scratch):
         os.symlink(target, proc)
         node.fails(1, "run", "exec", "r", "--", "true", says=["/proc", "symbolic link"])
         os.unlink(proc)
+    check_agreement(node)
+
+
+def test_the_directory_for_temporary_files_is_deleted(scratch):
+    """A removal that cannot move the bytes away fails, and works after a restart."""
+    node = scratch.node("n1").start()
+    node.ok("image", "import", small_tar(scratch), "--name", "a:1")
+    node.ok("run", "create", "a:1", "--id", "r", "--plain-upper")
+    shutil.rmtree(f"{node.data}/tmp")
+    node.fails(1, "run", "rm", "r", says=["tmp was deleted", "restart varved"])
+    node.stop()
+    node.start()
+    node.call("run", "rm", "r")
+    check_equal(node.ok("run", "ls"), {"runs": []}, "runs after the restart")
     check_agreement(node)
 
 

@@ -125,6 +125,29 @@ static void test_open_and_remove(void **state)
     catalog_image_free(&image);
 }
 
+/* A removal that has no place to move things to must not look like one that is done. */
+static void test_remove_without_a_place_for_it(void **state)
+{
+    struct restore_site *site = *state;
+    cleanup_made_image struct made_image made = small_image(site, "x");
+    install_image(site, &made, "x:1");
+    struct catalog_image image = get(site, &made);
+    struct err err = ERR_INIT;
+    char path[512];
+    ensure(site, &image);
+    snprintf(path, sizeof path, "%s/tmp", site->node->data_dir);
+    assert_int_equal(rmdir(path), 0);
+    assert_true(layers_remove(site->node, image.layers[1].chain_id, &err) < 0);
+    assert_int_equal(err.code, ERR_IO);
+    assert_non_null(strstr(err.text, "tmp was deleted"));
+    assert_int_equal(count_in(site, "layers"), 2);
+    restore_site_restart(site);
+    err_clear(&err);
+    assert_int_equal(layers_remove(site->node, image.layers[1].chain_id, &err), 0);
+    assert_int_equal(count_in(site, "layers"), 1);
+    catalog_image_free(&image);
+}
+
 /* B19: a blob that does not have the diff ID, and one that is gone. */
 static void test_wrong_layers(void **state)
 {
@@ -282,8 +305,13 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, restore_site_setup, restore_site_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_ensure),           T(test_open_and_remove), T(test_wrong_layers),
-        T(test_wrong_media_type), T(test_many_callers),    T(test_many_callers_fail),
+        T(test_ensure),
+        T(test_open_and_remove),
+        T(test_remove_without_a_place_for_it),
+        T(test_wrong_layers),
+        T(test_wrong_media_type),
+        T(test_many_callers),
+        T(test_many_callers_fail),
 #ifdef VARVE_FAULT_POINTS
         T(test_faults),
 #endif
