@@ -92,6 +92,8 @@ static int add_array(const json_t *document, const char *key, int64_t size_max,
         return 0;
     json_t *array;
     int rc = json_doc_get_array(document, key, what, &array, err);
+    if (rc < 0)
+        return rc;
     size_t number;
     json_t *member;
     json_array_foreach (array, number, member) {
@@ -102,7 +104,7 @@ static int add_array(const json_t *document, const char *key, int64_t size_max,
             return rc;
         (*count)++;
     }
-    return rc;
+    return 0;
 }
 
 static int add_all(const json_t *document, struct oci_descriptor *list, size_t *count,

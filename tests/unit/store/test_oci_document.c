@@ -152,6 +152,8 @@ static void test_bad_references(void **state)
     } cases[] = {
         {"{\"config\":7}", "the config's descriptor is not a JSON object"},
         {"{\"layers\":{}}", "'layers' in the manifest is not an array"},
+        {"{\"config\":" THING ",\"layers\":5}", "'layers' in the manifest is not an array"},
+        {"{\"layers\":[" THING "],\"manifests\":\"x\"}", "'manifests' in the manifest is not an"},
         {"{\"config\":" THING ",\"layers\":[" THING ",7]}", "entry 1 of 'layers'"},
         {"{\"manifests\":[{}]}", "entry 0 of 'manifests' in the manifest lacks"},
     };
