@@ -60,7 +60,8 @@ static bool parse(char *line, struct mountinfo_entry *ret)
     char *point = next_field(&rest);
     const char *options = next_field(&rest);
     struct mountinfo_entry entry = {.point = point, .options = options};
-    if (!options || !parent || !root || sscanf(id, "%" SCNu64, &entry.id) != 1 ||
+    if (!id || !parent || !dev || !root || !point || !options ||
+        sscanf(id, "%" SCNu64, &entry.id) != 1 ||
         sscanf(dev, "%u:%u", &entry.dev_major, &entry.dev_minor) != 2)
         return false;
     const char *optional;

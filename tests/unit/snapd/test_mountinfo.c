@@ -109,6 +109,11 @@ static void test_damaged_lines(void **state)
         "31 1 8:17 / / rw - ext4\n",
         "31 1 8:17 / / rw - ext4 a\n",
         "31 1 8:17 / /\n",
+        " 1 8:17 / / rw - ext4 a rw\n",
+        "31  8:17 / / rw - ext4 a rw\n",
+        "31 1  / / rw - ext4 a rw\n",
+        "31 1 8:17  / rw - ext4 a rw\n",
+        "31 1 8:17 /  rw - ext4 a rw\n",
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         struct mountinfo info;
