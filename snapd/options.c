@@ -3,6 +3,7 @@
 #include "fdio.h"
 #include "id.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <ini.h>
 #include <stddef.h>
@@ -238,19 +239,39 @@ static bool section_is_known(const char *name, size_t len)
     return false;
 }
 
-/* The library keeps quiet about sections without keys, and takes an indented line for more of the
- * value before it. */
+static size_t count_blanks(const char *text, size_t len)
+{
+    size_t n = 0;
+    while (n < len && isspace((unsigned char)text[n]))
+        n++;
+    return n;
+}
+
+/* The library keeps quiet about sections without keys and about what follows a section, and takes
+ * an indented line for more of the value before it. */
 static void check_line(struct reader *reader, const char *line, size_t len)
 {
-    const char *close = memchr(line, ']', len);
-    size_t blank = strspn(line, " \t");
-    if (line[0] == '[' && close && !section_is_known(line + 1, (size_t)(close - line - 1)))
-        reader_fail(reader, err_fail(reader->err, ERR_INVALID,
-                                     "section '%.*s' is not known in this version",
-                                     (int)(close - line + 1), line));
-    else if (blank > 0 && blank < len && !strchr(";#\r", line[blank]))
+    static const char mark[] = "\xef\xbb\xbf"; /* the library skips it too */
+    if (reader->line == 1 && strncmp(line, mark, sizeof mark - 1) == 0) {
+        line += sizeof mark - 1;
+        len -= sizeof mark - 1;
+    }
+    const char *close = len > 0 && line[0] == '[' ? memchr(line, ']', len) : NULL;
+    size_t blank = count_blanks(line, len);
+    if (close) {
+        size_t at = (size_t)(close - line) + 1;
+        at += count_blanks(line + at, len - at);
+        if (!section_is_known(line + 1, (size_t)(close - line - 1)))
+            reader_fail(reader, err_fail(reader->err, ERR_INVALID,
+                                         "section '%.*s' is not known in this version",
+                                         (int)(close - line + 1), line));
+        else if (at < len && !strchr(";#", line[at]))
+            reader_fail(reader,
+                        err_fail(reader->err, ERR_INVALID, "something stands behind the section"));
+    } else if (blank > 0 && blank < len && !strchr(";#", line[blank])) {
         reader_fail(reader, err_fail(reader->err, ERR_INVALID,
                                      "the line is indented; a key begins in the first column"));
+    }
 }
 
 /* fgets() for the library. */
