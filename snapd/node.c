@@ -224,7 +224,9 @@ static int open_stores(struct node *node, const char *remote, struct err *err)
     cleanup_free char *layout = data_path(node, "", "layout");
     if (!catalog || !layout)
         return err_errno(err, ENOMEM, "cannot open the catalog");
-    int rc = catalog_open(catalog, &node->clock, &node->catalog, err);
+    int rc = node_dir_check_catalog(node->data_fd, node->data_dir, err);
+    if (rc == 0)
+        rc = catalog_open(catalog, &node->clock, &node->catalog, err);
     if (rc == 0)
         rc = blobs_open(layout, &node->blobs, err);
     if (rc == 0)

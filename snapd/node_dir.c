@@ -175,6 +175,43 @@ int node_dir_format(int data_fd, const char *path, struct err *err)
     return rc < 0 ? err_wrap(err, rc, "cannot prepare the data directory %s", path) : 0;
 }
 
+static off_t file_size(int data_fd, const char *name)
+{
+    struct stat st;
+    return fstatat(data_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_size : 0;
+}
+
+/* Whether a folder has an entry, other than one under a temporary name. */
+static bool holds_things(int data_fd, const char *folder)
+{
+    cleanup_fd int fd = openat(data_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir)
+        return false;
+    (void)steal_fd(&fd);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        if (entry->d_name[0] != '.')
+            return true;
+    return false;
+}
+
+int node_dir_check_catalog(int data_fd, const char *path, struct err *err)
+{
+    static const char *const folders[] = {"runs", "layers", "layout/blobs/sha256"};
+    /* A first start that was killed may have left everything in the log. */
+    if (file_size(data_fd, "catalog.db") > 0 || file_size(data_fd, "catalog.db-wal") > 0)
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+        if (!holds_things(data_fd, folders[i]))
+            continue;
+        int rc = err_fail(err, ERR_DAMAGED, "%s/catalog.db is missing or empty, but %s/%s is not",
+                          path, path, folders[i]);
+        err_hint(err, "put a backup of the catalog back, or start with another data directory");
+        return rc;
+    }
+    return 0;
+}
+
 int node_move_away(struct node *node, int folder_fd, const char *folder, const char *name,
                    char temp[32], struct err *err)
 {

@@ -19,6 +19,10 @@ int node_dir_protect(int dir_fd, const char *path, struct err *err);
 int node_dir_sub(int dir_fd, const char *path, const char *name, struct err *err);
 /* Reads DATA/format, or writes it at the first start. */
 int node_dir_format(int data_fd, const char *path, struct err *err);
+/* ERR_DAMAGED when the catalog is gone while the directory still holds runs, layers or blobs: an
+ * empty catalog in its place would show an empty node, take all names out of the layout's index and
+ * let new things collide with the old ones. */
+int node_dir_check_catalog(int data_fd, const char *path, struct err *err);
 
 /* Takes the exclusive lock on the file "lock" in a directory and writes the own pid into it, for
  * people. Returns a descriptor that holds it, or ERR_CONFLICT. The lock is on the inode, so another

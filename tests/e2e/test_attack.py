@@ -55,5 +55,30 @@ def test_the_directory_for_temporary_files_is_deleted(scratch):
     check_agreement(node)
 
 
+def test_a_lost_catalog_is_not_replaced_by_an_empty_one(scratch):
+    node = scratch.node("n1").start()
+    node.ok("image", "import", small_tar(scratch), "--name", "a:1")
+    node.ok("run", "create", "a:1", "--id", "r", "--plain-upper")
+    node.stop()
+    catalog = f"{node.data}/catalog.db"
+    with open(f"{node.data}/layout/index.json", "rb") as f:
+        index = f.read()
+    os.rename(catalog, scratch.path("kept.db"))
+    for empty in (False, True):
+        if empty:
+            with open(catalog, "wb"):
+                pass
+        node.spawn()
+        check_equal(node.process.wait(30), 1, "status of varved without its catalog")
+        last = node.log_text().strip().split("\n")[-1]
+        check("catalog.db is missing or empty" in last and "backup" in last, last)
+        with open(f"{node.data}/layout/index.json", "rb") as f:
+            check_equal(f.read(), index, "the index of the layout")
+    os.replace(scratch.path("kept.db"), catalog)
+    node.start()
+    check_equal([r["id"] for r in node.ok("run", "ls")["runs"]], ["r"], "runs with the catalog")
+    check_agreement(node)
+
+
 if __name__ == "__main__":
     harness.main(globals())

@@ -115,6 +115,27 @@ static void test_options_are_copied(void **state)
     node_close(node);
 }
 
+/* An empty catalog would hide what is there; only an empty directory gets a new one. */
+static void test_a_lost_catalog(void **state)
+{
+    const struct scratch *scratch = *state;
+    static const char *const things[] = {"data/runs/r1", "data/layers/0000",
+                                         "data/layout/blobs/sha256/0000"};
+    struct places places;
+    use_scratch(scratch, &places);
+    node_close(open_node(&places.options));
+    for (size_t i = 0; i < ARRAY_SIZE(things); i++) {
+        (void)unlinkat(scratch->fd, "data/catalog.db", 0);
+        assert_int_equal(mkdirat(scratch->fd, things[i], 0700), 0);
+        assert_refused(&places.options, ERR_DAMAGED, "catalog.db is missing or empty");
+        assert_false(exists(scratch, "data/catalog.db"));
+        scratch_write(scratch, "data/catalog.db", "", 0);
+        assert_refused(&places.options, ERR_DAMAGED, "catalog.db is missing or empty");
+        assert_int_equal(unlinkat(scratch->fd, things[i], AT_REMOVEDIR), 0);
+        node_close(open_node(&places.options));
+    }
+}
+
 static void test_node_id(void **state)
 {
     const struct scratch *scratch = *state;
@@ -399,6 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         scratch_test(test_first_and_second_start),
         scratch_test(test_options_are_copied),
+        scratch_test(test_a_lost_catalog),
         scratch_test(test_node_id),
         scratch_test(test_remotes),
         scratch_test(test_one_daemon_per_directory),
