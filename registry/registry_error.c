@@ -121,7 +121,7 @@ int registry_error_refusal(const struct registry_http_response *response, struct
 
 int registry_error_if_web_page(const struct registry_http_response *response, struct err *err)
 {
-    if (!is_web_page(response))
+    if (response->status != 200 || response->content_digest || !is_web_page(response))
         return 0;
     cleanup_free char *host = registry_url_host(response->url);
     int rc = err_fail(err, ERR_DAMAGED, "%.300s answered with a web page", host ? host : "?");

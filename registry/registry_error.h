@@ -30,7 +30,8 @@ bool registry_error_has_code(const struct registry_http_response *response, cons
 
 /* Checks of answers that look like success. Each returns 0 or a failure.
  *
- * A log-in page of a proxy comes with status 200 too (ERR_DAMAGED). */
+ * A log-in page of a proxy comes with status 200 too (ERR_DAMAGED). Other successes, and answers
+ * with a digest, are a registry's whatever they are labelled: Quay sends its 201 as text/html. */
 int registry_error_if_web_page(const struct registry_http_response *response, struct err *err);
 /* The registry says what digest it has; ERR_DIGEST when it is another one. Saying nothing is no
  * failure. */

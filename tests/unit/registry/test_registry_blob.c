@@ -95,7 +95,7 @@ static void stat_believes_no_nonsense(void **state)
     }
 }
 
-/* Addresses of upload sessions as registries give them (C03). */
+/* Addresses of upload sessions as registries give them. */
 static void upload_addresses_are_resolved(void **state)
 {
     struct registry_fixture *fixture = *state;
@@ -184,8 +184,10 @@ static void sessions_that_do_not_open(void **state)
 static void other_successes_of_an_upload(void **state)
 {
     struct registry_fixture *fixture = *state;
-    static const char *const answers[] = {STATUS("200 OK"), "HTTP/1.1 204 No Content\r\n\r\n",
-                                          STATUS("201 Created")};
+    static const char *const answers[] = {
+        STATUS("200 OK"), "HTTP/1.1 204 No Content\r\n\r\n", STATUS("201 Created"),
+        "HTTP/1.1 201 CREATED\r\nContent-Type: text/html; charset=utf-8\r\n"
+        "Content-Length: 0\r\n\r\n"};
     /* Without a digest in the answer the registry is asked. */
     static const char present[] = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
     for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {

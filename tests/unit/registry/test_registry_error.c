@@ -73,7 +73,7 @@ static void own_words_of_the_registry_are_told(void **state)
     assert_non_null(strstr(err.text, "(a web page)"));
 }
 
-/* Bodies that are not what the specification says (C22). */
+/* Bodies that are not what the specification says. */
 static void odd_bodies_do_no_harm(void **state)
 {
     (void)state;
@@ -173,6 +173,12 @@ static void web_pages_are_no_answers(void **state)
     struct err err = ERR_INIT;
     assert_true(registry_error_if_web_page(&response, &err) < 0);
     assert_int_equal(err.code, ERR_DAMAGED);
+    response.content_digest = (char *)"sha256:";
+    assert_int_equal(registry_error_if_web_page(&response, NULL), 0);
+    response.content_digest = NULL;
+    response.status = 201;
+    assert_int_equal(registry_error_if_web_page(&response, NULL), 0);
+    response.status = 200;
     response.content_type = (char *)"application/json";
     assert_int_equal(registry_error_if_web_page(&response, NULL), 0);
     response.content_type = NULL;

@@ -343,7 +343,7 @@ static int64_t now_ms(void)
     return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* Also while the registry says nothing (C23). */
+/* Also while the registry says nothing. */
 static void silent_uploads_can_be_cancelled(void **state)
 {
     struct http_fixture *fixture = *state;

@@ -1,4 +1,4 @@
-/* TLS of the registry client: who is trusted, who sees the client certificate (C18). */
+/* TLS of the registry client: who is trusted, who sees the client certificate. */
 
 #include "registry_fixture.h"
 
