@@ -240,6 +240,7 @@ static int open_stores(struct node *node, const char *remote, struct err *err)
     sweep(node->layers_fd, "layers");
     sweep(blobs_temp_fd(node->blobs), "layout");
     sync_index(node);
+    node_reserve_fill(node);
     return 0;
 }
 

@@ -78,3 +78,13 @@ int node_sync_index(struct node *node, struct err *err);
  * -errno. */
 int node_move_away(struct node *node, int folder_fd, const char *folder, const char *name,
                    char temp[32], struct err *err);
+
+/* A file of this size, DATA/reserve, is kept so that a full disk can be emptied: also a removal has
+ * to be written to the catalog first, and runs share the disk with it. */
+enum {
+    NODE_RESERVE_BYTES = 1 << 20,
+};
+/* Makes the reserve what it should be, if the disk has room for that. */
+void node_reserve_fill(struct node *node);
+/* Gives it back to the disk; false when there is nothing to give. */
+bool node_reserve_release(struct node *node);

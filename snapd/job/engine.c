@@ -84,7 +84,9 @@ static void *worker(void *arg)
 {
     struct engine *engine = arg;
     for (struct job *job; (job = take(engine)) != NULL;) {
-        if (job_run(job, engine->kinds, engine->kind_count))
+        bool final = job_run(job, engine->kinds, engine->kind_count);
+        node_reserve_fill(engine->node);
+        if (final)
             forget(engine, job);
     }
     return NULL;
@@ -192,12 +194,12 @@ void engine_stop(struct engine *engine)
     free(engine);
 }
 
-static bool kind_is_known(const struct engine *engine, const char *name)
+static const struct job_kind *find_kind(const struct engine *engine, const char *name)
 {
     for (size_t i = 0; i < engine->kind_count; i++)
         if (strcmp(engine->kinds[i]->name, name) == 0)
-            return true;
-    return false;
+            return engine->kinds[i];
+    return NULL;
 }
 
 static int check_room(struct engine *engine, struct err *err)
@@ -257,13 +259,30 @@ static int record(struct engine *engine, const struct job_request *request,
     return 0;
 }
 
+/* The reserve goes to what frees space, for else a full disk could not be emptied. */
+static int record_at_any_cost(struct engine *engine, const struct job_request *request,
+                              const struct job_kind *kind, const struct catalog_job *row,
+                              char **ret_existing, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = record(engine, request, row, ret_existing, &failure);
+    if (rc >= 0)
+        return rc;
+    if (failure.code == ERR_NO_SPACE && kind->frees_space && node_reserve_release(engine->node))
+        return record(engine, request, row, ret_existing, err);
+    if (err)
+        *err = failure;
+    return rc;
+}
+
 static int submit_locked(struct engine *engine, const struct job_request *request,
-                         const struct catalog_job *row, char **ret_existing, struct err *err)
+                         const struct job_kind *kind, const struct catalog_job *row,
+                         char **ret_existing, struct err *err)
 {
     struct job *job = job_new(engine->node, &engine->stopping, row->id, row->object);
     if (!job)
         return err_fail(err, ERR_INTERNAL, "no memory for a job");
-    int rc = record(engine, request, row, ret_existing, err);
+    int rc = record_at_any_cost(engine, request, kind, row, ret_existing, err);
     if (rc < 0 || *ret_existing) {
         job_free(job);
         return rc;
@@ -281,7 +300,8 @@ static int submit_locked(struct engine *engine, const struct job_request *reques
 int engine_submit(struct engine *engine, const struct job_request *request, char **ret_id,
                   struct err *err)
 {
-    if (!kind_is_known(engine, request->kind))
+    const struct job_kind *kind = find_kind(engine, request->kind);
+    if (!kind)
         return err_fail(err, ERR_UNSUPPORTED, "this version of varved knows no jobs of kind '%s'",
                         request->kind);
     if (atomic_load(&engine->stopping))
@@ -302,7 +322,7 @@ int engine_submit(struct engine *engine, const struct job_request *request, char
                               .params = params};
     cleanup_free char *existing = NULL;
     pthread_mutex_lock(&engine->submit_lock);
-    rc = submit_locked(engine, request, &row, &existing, err);
+    rc = submit_locked(engine, request, kind, &row, &existing, err);
     pthread_mutex_unlock(&engine->submit_lock);
     if (rc < 0)
         return rc;

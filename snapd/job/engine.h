@@ -23,7 +23,8 @@
  * daemon down; the step "stopped" marks the attempts that an orderly stop ended.
  *
  * The final state and the end of the job's leases are one transaction. While the catalog cannot
- * record it (a full disk) the engine tries again and the object stays taken.
+ * record it (a full disk) the engine tries again and the object stays taken; a full disk gets the
+ * node's reserve first, and so does a new job whose work frees space.
  *
  * What it does not do: priorities, cancelling, removing old records.
  */
@@ -44,6 +45,8 @@ struct job_kind {
     int (*run)(struct job *job, json_t **ret_result, struct err *err);
     /* "r": job_params() of every job holds "id", see above. NULL: params are as they were sent. */
     const char *id_prefix;
+    /* Its work frees space, so it may be recorded at the expense of the node's reserve. */
+    bool frees_space;
 };
 
 enum {

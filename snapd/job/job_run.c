@@ -47,6 +47,8 @@ static int insist(struct job *job, const char *what, record_fn record, void *arg
                   "what", what, "error", failure.text, NULL);
         if (permanent)
             return rc;
+        if (failure.code == ERR_NO_SPACE && node_reserve_release(job->node))
+            continue;
         if (wait > JOB_RETRY_LAST_MS)
             wait = JOB_RETRY_LAST_MS;
         if (pause_ms(job, wait))

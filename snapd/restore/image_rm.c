@@ -124,4 +124,4 @@ static int run_rm(struct job *job, json_t **ret_result, struct err *err)
     return *ret_result ? 0 : err_errno(err, ENOMEM, "cannot describe the removal");
 }
 
-const struct job_kind image_rm_job = {.name = "image.rm", .run = run_rm};
+const struct job_kind image_rm_job = {.name = "image.rm", .run = run_rm, .frees_space = true};

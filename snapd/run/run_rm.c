@@ -80,4 +80,4 @@ static int rm(struct job *job, json_t **ret_result, struct err *err)
     return 0;
 }
 
-const struct job_kind run_rm_job = {.name = "run.rm", .run = rm};
+const struct job_kind run_rm_job = {.name = "run.rm", .run = rm, .frees_space = true};

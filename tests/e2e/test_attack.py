@@ -80,5 +80,36 @@ def test_a_lost_catalog_is_not_replaced_by_an_empty_one(scratch):
     check_agreement(node)
 
 
+def fill(path):
+    with open(path, "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(bytes(4096))
+        except OSError:
+            pass
+
+
+def test_a_disk_that_runs_have_filled_can_be_emptied(scratch):
+    """Removals are recorded before they begin, on the disk that is full."""
+    place = scratch.tmpfs("disk", "40m")
+    node = scratch.node("n1", data=os.path.join(place, "data")).start()
+    node.ok("image", "import", small_tar(scratch), "--name", "a:1")
+    for round_number in range(3):
+        for run_id in ("r", "q"):
+            node.ok("run", "create", "a:1", "--id", run_id, "--plain-upper")
+        fill(f"{node.run_dir}/runs/r/rootfs/all")
+        check_equal(os.statvfs(place).f_bavail, 0, "free blocks")
+        check(node.call("snapshot", "create", "--run", "q").status != 0, "a snapshot needs space")
+        if round_number == 1:
+            node.stop()
+            node.start()
+        node.ok("run", "rm", "r")
+        node.ok("run", "rm", "q")
+        check_agreement(node)
+        check_equal(os.stat(f"{node.data}/reserve").st_blocks * 512, 1 << 20, "the next reserve")
+    node.ok("image", "rm", "a:1")
+    check_agreement(node)
+
+
 if __name__ == "__main__":
     harness.main(globals())
