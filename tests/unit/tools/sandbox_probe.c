@@ -5,6 +5,8 @@
 #include "tiny_root.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -52,8 +54,10 @@ pid_t sandbox_probe_start(const struct scratch *scratch, const struct sandbox_pr
 {
     pid_t pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0)
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that fails */
         run_child(scratch, probe);
+    }
     return pid;
 }
 

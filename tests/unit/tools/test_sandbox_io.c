@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -171,6 +172,7 @@ static void terminal_start(const struct scratch *scratch, const char *script, st
     assert_int_equal(ioctl(ret->master, TIOCSWINSZ, &size), 0);
     ret->pid = fork();
     if (ret->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that fails */
         setsid();
         close(ret->master); /* the last copy of it is the test's */
         (void)ioctl(slave, TIOCSCTTY, 0);

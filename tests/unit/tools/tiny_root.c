@@ -20,10 +20,10 @@ enum {
 };
 
 static const char *const programs[] = {
-    "sh",    "bash",  "cat",   "ls",    "id",     "chown",   "chmod",    "stat",
-    "mknod", "touch", "sleep", "mount", "umount", "unshare", "readlink", "setpriv",
-    "env",   "head",  "dd",    "tty",   "stty",   "mkdir",   "rm",       "true",
-    "wc",    "ps",    "kill",  "date",  "grep",   "mkfifo",  "tr",       "nproc",
+    "sh",    "bash",  "cat",    "ls",     "id",      "chown",    "chmod",   "stat", "mknod",
+    "touch", "sleep", "mount",  "umount", "unshare", "readlink", "setpriv", "env",  "head",
+    "dd",    "tty",   "stty",   "mkdir",  "rm",      "true",     "wc",      "ps",   "kill",
+    "date",  "grep",  "mkfifo", "tr",     "nproc",   "timeout",
 };
 
 static void run(const char *const *argv, struct buf *out)
