@@ -1,5 +1,6 @@
 #include "snapshot.h"
 
+#include "capture_skipped.h"
 #include "catalog_event.h"
 #include "catalog_run.h"
 #include "commit_blobs.h"
@@ -9,6 +10,7 @@
 #include "fault.h"
 #include "id.h"
 #include "log.h"
+#include "path_text.h"
 #include "reference.h"
 #include "run.h"
 #include "snapshot_internal.h"
@@ -157,6 +159,17 @@ static int check_name_is_free(const struct creation *creation, struct err *err)
     return commit_image_check_name(creation->node->catalog, creation->name, &none, err);
 }
 
+static int note_mount(void *arg, const char *path, struct err *err)
+{
+    struct creation *creation = arg;
+    json_t *skipped = creation->layer.skipped;
+    if (json_array_size(skipped) > CAPTURE_SKIPPED_MAX)
+        return err_fail(err, ERR_TOO_LARGE, "too much is mounted inside run %s", creation->run);
+    cleanup_free char *text = path_text_dup(path);
+    json_t *item = text ? json_pack("{s:s, s:s}", "path", text, "reason", "mount") : NULL;
+    return json_array_append_new(skipped, item) < 0 ? no_memory(err) : 0;
+}
+
 static int capture(struct creation *creation, struct err *err)
 {
     cleanup_fd int upper = run_open_upper(creation->node, creation->run, err);
@@ -169,6 +182,9 @@ static int capture(struct creation *creation, struct err *err)
         rc = job_step(creation->job, "capture", err);
     if (rc == 0)
         rc = commit_layer_capture(creation->job, upper, CAPTURE_UPPER, &creation->layer, err);
+    /* The writable layer does not show what the host has mounted over it. */
+    if (rc == 0)
+        rc = run_mounts_each(creation->node, creation->run, note_mount, creation, err);
     if (rc == 0)
         rc = FAULT_POINT("snapshot.captured", err);
     /* What a process wrote that has come meanwhile may be half in the layer. */

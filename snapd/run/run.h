@@ -47,6 +47,12 @@ int run_lock_check(struct node *node, const char *id, struct err *err);
 /* Opens DATA/runs/ID/upper. Returns a descriptor or -errno. */
 int run_open_upper(struct node *node, const char *id, struct err *err);
 
+/* Calls `take` with the place of everything that is mounted inside the run's root filesystem: a
+ * path from there, without a first slash. Ends with the first failure of it. */
+typedef int run_mounts_take(void *arg, const char *path, struct err *err);
+int run_mounts_each(struct node *node, const char *id, run_mounts_take *take, void *arg,
+                    struct err *err);
+
 /* After a restart, before the engine starts: mounts again what is ready but not mounted (a reboot
  * empties RUN), finishes removals and undoes creations that failed, unless an unfinished job will.
  * Failures are logged and do not stop the others (I9). */

@@ -111,5 +111,24 @@ def test_a_disk_that_runs_have_filled_can_be_emptied(scratch):
     check_agreement(node)
 
 
+def test_what_is_mounted_in_a_run_is_not_missed_in_silence(scratch):
+    node = scratch.node("n1").start()
+    node.ok("image", "import", small_tar(scratch), "--name", "a:1")
+    node.ok("run", "create", "a:1", "--id", "r", "--plain-upper")
+    rootfs = f"{node.run_dir}/runs/r/rootfs"
+    for place in ("volume", "bin", "odd name\n"):
+        os.makedirs(f"{rootfs}/{place}", exist_ok=True)
+        run(["mount", "-t", "tmpfs", "tmpfs", f"{rootfs}/{place}"])
+    skipped = node.ok("snapshot", "create", "--run", "r")["skipped"]
+    check_equal(sorted(s["path"] for s in skipped), ["bin", "odd name\\x0A", "volume"], "skipped")
+    check_equal({s["reason"] for s in skipped}, {"mount"}, "reasons")
+    node.fails(4, "run", "rm", "r", says=["mounted below"])
+    for place in ("volume", "bin", "odd name\n"):
+        run(["umount", f"{rootfs}/{place}"])
+    check_equal(node.ok("snapshot", "create", "--run", "r")["skipped"], [], "skipped afterwards")
+    node.ok("run", "rm", "r")
+    check_agreement(node)
+
+
 if __name__ == "__main__":
     harness.main(globals())
