@@ -31,8 +31,11 @@ static void unescape(char *text)
 {
     char *to = text;
     for (const char *from = text; *from;) {
-        if (from[0] == '\\' && is_octal(from[1]) && is_octal(from[2]) && is_octal(from[3])) {
-            *to++ = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0'));
+        int value = 0;
+        if (from[0] == '\\' && is_octal(from[1]) && is_octal(from[2]) && is_octal(from[3]))
+            value = (from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0');
+        if (value > 0 && value <= UINT8_MAX) {
+            *to++ = (char)value;
             from += 4;
         } else {
             *to++ = *from++;

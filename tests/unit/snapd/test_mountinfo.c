@@ -96,6 +96,10 @@ static void test_lines(void **state)
     assert_int_equal(parse("31 1 8:17 / / rw master:3 - ext4 /dev/a rw\n", &entry, &info), 1);
     assert_false(entry.shared);
     mountinfo_close(&info);
+    /* No byte has these numbers, so they are no escapes. */
+    assert_int_equal(parse("31 1 8:17 / \\400\\000\\377 rw - ext4 a rw\n", &entry, &info), 1);
+    assert_string_equal(entry.point, "\\400\\000\377");
+    mountinfo_close(&info);
 }
 
 static void test_damaged_lines(void **state)
