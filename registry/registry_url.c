@@ -194,6 +194,13 @@ static int check_step(CURLU *from, CURLU *to, const char *insecure_hosts, struct
     return 0;
 }
 
+static bool same_part(CURLU *a, CURLU *b, CURLUPart which)
+{
+    cleanup_curl_text char *in_a = part(a, which, CURLU_DEFAULT_PORT);
+    cleanup_curl_text char *in_b = part(b, which, CURLU_DEFAULT_PORT);
+    return in_a && in_b && strcasecmp(in_a, in_b) == 0;
+}
+
 int registry_url_follow(const char *from, const char *location, const char *insecure_hosts,
                         char **ret, struct err *err)
 {
@@ -221,6 +228,13 @@ int registry_url_follow(const char *from, const char *location, const char *inse
     char *copy = text ? strdup(text) : NULL;
     if (!copy)
         return err_errno(err, ENOMEM, "cannot follow an address");
+    /* Escapes in a host are resolved at each reading, so the text may mean another host. */
+    cleanup_curlu CURLU *again = NULL;
+    if (parse(copy, 0, &again, NULL) < 0 || !same_part(target, again, CURLUPART_HOST)) {
+        free(copy);
+        return err_fail(err, ERR_DAMAGED,
+                        "the registry gave an address whose host name cannot be used");
+    }
     *ret = copy;
     return 0;
 }
@@ -243,13 +257,6 @@ int registry_url_add_digest(const char *url, const struct digest *digest, char *
         return err_errno(err, ENOMEM, "cannot make an upload address");
     *ret = copy;
     return 0;
-}
-
-static bool same_part(CURLU *a, CURLU *b, CURLUPart which)
-{
-    cleanup_curl_text char *in_a = part(a, which, CURLU_DEFAULT_PORT);
-    cleanup_curl_text char *in_b = part(b, which, CURLU_DEFAULT_PORT);
-    return in_a && in_b && strcasecmp(in_a, in_b) == 0;
 }
 
 bool registry_url_same_origin(const char *a, const char *b)

@@ -167,6 +167,8 @@ static void weaker_addresses_are_refused(void **state)
         {FROM, "", ERR_DAMAGED},
         {FROM, "http://[::1/x", ERR_DAMAGED},
         {FROM, "http://127.0.0.1:99999/x", ERR_DAMAGED},
+        {FROM, "https://ho%2573t/x", ERR_DAMAGED},
+        {FROM, "https://host%7f%6p/x", ERR_DAMAGED},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct err err = ERR_INIT;
