@@ -32,6 +32,8 @@ static void check_path(const char *raw)
     cleanup_buf struct buf escaped = BUF_INIT(1 << 20);
     for (size_t i = 0; i < path.count; i++) {
         CHECK(buf_addf(&escaped, NULL, "/") == 0);
+        cleanup_json json_t *utf8 = json_string(path.segments[i]);
+        CHECK(utf8);
         for (const char *p = path.segments[i]; *p; p++)
             CHECK(buf_addf(&escaped, NULL, "%%%02x", (unsigned char)*p) == 0);
     }
@@ -70,11 +72,26 @@ static void check_value(const struct api_member *member, const json_t *value)
     CHECK(!"a member without a type");
 }
 
+/* A known member that is null is the same as one that is not there. */
+static void check_nulls(const struct api_request *request, int rc, const json_t *params)
+{
+    cleanup_json json_t *body = json_copy(request->body);
+    CHECK(body);
+    for (size_t i = 0; i < ARRAY_SIZE(members); i++)
+        if (json_is_null(json_object_get(body, members[i].name)))
+            json_object_del(body, members[i].name);
+    const struct api_request without = {.body = body};
+    cleanup_json json_t *again = NULL;
+    CHECK(api_request_params(&without, members, ARRAY_SIZE(members), &again, NULL) == rc);
+    CHECK(rc < 0 || json_equal(params, again));
+}
+
 static void check_params(const struct api_request *request)
 {
     struct err err = ERR_INIT;
     cleanup_json json_t *params = NULL;
     int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, &err);
+    check_nulls(request, rc, params);
     if (rc < 0) {
         check_refusal(rc, &err);
         CHECK(!params);

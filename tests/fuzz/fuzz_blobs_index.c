@@ -11,6 +11,7 @@
 static struct {
     char path[128];
     int fd;
+    int index_fd; /* index.json */
     struct blobs *blobs;
     pid_t owner;
 } layout = {.fd = -1};
@@ -30,6 +31,7 @@ static void remove_layout(void)
     (void)unlinkat(layout.fd, "oci-layout", 0);
     (void)unlinkat(layout.fd, "blobs/sha256", AT_REMOVEDIR);
     (void)unlinkat(layout.fd, "blobs", AT_REMOVEDIR);
+    close(layout.index_fd);
     close(layout.fd);
     (void)rmdir(layout.path);
 }
@@ -48,6 +50,8 @@ static void make_layout(void)
     CHECK(mkdirat(layout.fd, "blobs", 0755) == 0 && mkdirat(layout.fd, "blobs/sha256", 0755) == 0);
     write_file("oci-layout", version, sizeof version - 1);
     write_file("index.json", index, sizeof index - 1);
+    layout.index_fd = openat(layout.fd, "index.json", O_WRONLY | O_CLOEXEC);
+    CHECK(layout.index_fd >= 0);
     CHECK(blobs_open_reader(layout.path, &layout.blobs, NULL) == 0);
     CHECK(atexit(remove_layout) == 0);
 }
@@ -69,7 +73,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     if (layout.owner != getpid())
         make_layout();
-    write_file("index.json", bytes, len);
+    /* Not emptied first: some file systems write out what replaces a file's content. */
+    CHECK(pwrite(layout.index_fd, bytes, len, 0) == (ssize_t)len);
+    CHECK(ftruncate(layout.index_fd, (off_t)len) == 0);
     cleanup_json json_t *index = NULL;
     struct err err = ERR_INIT;
     int rc = blobs_index_load(layout.blobs, &index, &err);

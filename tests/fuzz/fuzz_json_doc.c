@@ -96,6 +96,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     if (rc < 0) {
         fuzz_check_failure(rc, &err);
         CHECK(!json && (err.code == ERR_DAMAGED || err.code == ERR_TOO_LARGE));
+        cleanup_json json_t *any =
+            json_loadb((const char *)bytes, len, JSON_REJECT_DUPLICATES, NULL);
+        CHECK(!any || depth_of(any) > JSON_DOC_DEPTH_MAX); /* nothing else is sound and refused */
         return 0;
     }
     CHECK(json_is_object(json) || json_is_array(json));

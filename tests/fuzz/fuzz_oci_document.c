@@ -60,6 +60,12 @@ static bool check_manifest(const char *bytes, size_t len, const char *media_type
     return true;
 }
 
+static bool lacks(const json_t *document, const char *key)
+{
+    const json_t *member = json_object_get(document, key);
+    return !member || json_is_null(member);
+}
+
 /* Returns whether something was picked. */
 static bool check_index(const char *bytes, size_t len)
 {
@@ -74,6 +80,8 @@ static bool check_index(const char *bytes, size_t len)
         CHECK(memcmp(&descriptor, &untouched, sizeof descriptor) == 0);
         return false;
     }
+    cleanup_json json_t *document = json_loadb(bytes, len, 0, NULL);
+    CHECK(lacks(document, "layers") && lacks(document, "config"));
     CHECK(oci_media_is_manifest(descriptor.media_type) ||
           oci_media_is_index(descriptor.media_type));
     check_descriptor(&descriptor, JSON_DOC_BYTES_MAX);

@@ -73,6 +73,8 @@ static void take_entry(struct source *source, struct tar_entry *ret)
 {
     static const enum tar_type types[] = {TAR_FILE,         TAR_HARD_LINK, TAR_SYMLINK, TAR_CHAR,
                                           TAR_BLOCK_DEVICE, TAR_DIR,       TAR_FIFO};
+    static const uint64_t edges[] = {TAR_BLOCK, CONTENT_MAX, 077777777777, 0100000000000,
+                                     INT64_MAX};
     enum tar_type type = types[take(source, 1) % ARRAY_SIZE(types)];
     *ret = (struct tar_entry){.type = type, .mode = (uint32_t)take(source, 2)};
     uint64_t flags = take(source, 1);
@@ -84,7 +86,8 @@ static void take_entry(struct source *source, struct tar_entry *ret)
     ret->mtime = (int64_t)take(source, flags & 4 ? 8 : 4);
     ret->mtime_ns = flags & 8 ? (uint32_t)take(source, 4) % 1000000000 : 0;
     if (type == TAR_FILE)
-        ret->size = take(source, flags & 16 ? 7 : 1);
+        ret->size = flags & 32 ? edges[take(source, 1) % ARRAY_SIZE(edges)]
+                               : take(source, flags & 16 ? 7 : 1);
     if (type == TAR_HARD_LINK || type == TAR_SYMLINK)
         ret->link = take_text(source, 1 + take_len(source, PATH_BYTES_MAX - 1));
     if (type == TAR_CHAR || type == TAR_BLOCK_DEVICE) {
