@@ -40,6 +40,19 @@ static bool err_is_set(const struct err *err)
     return err->code != ERR_NONE;
 }
 
+/* Names in messages come from archives, registries and users; none of them may end the line or
+ * steer the terminal that shows it. The second kind of control characters is U+0080 to U+009F. */
+static void make_printable(char *text)
+{
+    for (unsigned char *p = (unsigned char *)text; *p != '\0'; p++) {
+        bool second_kind = p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f;
+        if (second_kind)
+            p[1] = '?';
+        if (second_kind || *p < ' ' || *p == 0x7f)
+            *p = '?';
+    }
+}
+
 int err_fail(struct err *err, enum err_code code, const char *fmt, ...)
 {
     assert(code > ERR_NONE && code < ERR_CODES);
@@ -48,6 +61,7 @@ int err_fail(struct err *err, enum err_code code, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
+        make_printable(err->text);
         err->code = code;
         err->num = codes[code].num;
     }
@@ -78,6 +92,7 @@ static int set_errno(struct err *err, int num, const char *context)
         char buf[128];
         snprintf(err->text, sizeof err->text, "%.1900s: %s", context,
                  strerror_r(num, buf, sizeof buf));
+        make_printable(err->text);
         err->num = num;
         err->code = code_of_errno(num);
         if (err->code == ERR_NO_SPACE)
@@ -109,6 +124,7 @@ int err_wrap(struct err *err, int rc, const char *fmt, ...)
         set_errno(err, rc, context);
         return rc;
     }
+    make_printable(context);
     /* The cause stands at the end, so a chain that grows too long loses context, not the cause. */
     size_t have = strlen(err->text);
     size_t add = strlen(context) + 2;
@@ -128,6 +144,7 @@ void err_hint(struct err *err, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(err->hint, sizeof err->hint, fmt, ap);
     va_end(ap);
+    make_printable(err->hint);
 }
 
 void err_clear(struct err *err)

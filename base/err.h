@@ -9,6 +9,8 @@
  * make one line: "cannot import template.tar: the archive ends in the middle of usr/bin/perl; make
  * the archive again".
  *
+ * Control characters in either become '?', as names in them come from outside.
+ *
  * The code is the part of an error that programs read: it is stable, it stands in the API's error
  * documents and in job records, and it decides the exit status of the command line.
  *

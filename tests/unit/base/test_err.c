@@ -55,6 +55,31 @@ static void test_wrap_puts_context_in_front(void **state)
     assert_string_equal(err.text, "cannot import t.tar: the archive ends early");
 }
 
+static void test_names_cannot_steer_a_terminal(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    int rc = err_fail(&err, ERR_DAMAGED, "'%s' is bad", "a\nb\x1b[2J\x7f");
+    assert_string_equal(err.text, "'a?b?[2J?' is bad");
+    err_wrap(&err, rc, "in %s",
+             "\t\xc2\x9b"
+             "31m");
+    assert_string_equal(err.text, "in ???31m: 'a?b?[2J?' is bad");
+    err_hint(&err, "remove %s", "x\ry");
+    assert_string_equal(err.hint, "remove x?y");
+    err_clear(&err);
+    err_errno(&err, EIO, "cannot read %s", "\x01");
+    assert_string_equal(err.text, "cannot read ?: Input/output error");
+    err_clear(&err);
+    err_wrap(&err, -EIO, "cannot read %s", "\x01");
+    assert_string_equal(err.text, "cannot read ?: Input/output error");
+    err_clear(&err);
+    /* Letters of other languages stay, and so does what is no UTF-8. */
+    static const char kept[] = "\xc3\xa4\xc2\xa0\xe2\x82\xac\xff\xc2";
+    err_fail(&err, ERR_DAMAGED, "%s", kept);
+    assert_string_equal(err.text, kept);
+}
+
 static void test_wrap_without_failure_uses_errno(void **state)
 {
     (void)state;
@@ -116,6 +141,7 @@ int main(void)
         cmocka_unit_test(test_first_failure_is_kept),
         cmocka_unit_test(test_errno_classifies),
         cmocka_unit_test(test_wrap_puts_context_in_front),
+        cmocka_unit_test(test_names_cannot_steer_a_terminal),
         cmocka_unit_test(test_wrap_without_failure_uses_errno),
         cmocka_unit_test(test_endless_wrapping_keeps_the_cause),
         cmocka_unit_test(test_first_hint_is_kept_and_null_is_fine),

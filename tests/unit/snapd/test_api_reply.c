@@ -28,14 +28,14 @@ static void test_errors(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    err_fail(&err, ERR_NOT_FOUND, "there is no \"run\" x\n");
+    err_fail(&err, ERR_NOT_FOUND, "there is no \"run\" x\\y");
     struct api_reply reply = {0};
     api_reply_fail(&reply, &err);
     assert_int_equal(reply.status, 404);
     cleanup_free char *text = json_doc_dump(reply.body);
     assert_string_equal(text,
                         "{\"error\":{\"code\":\"not_found\",\"hint\":null,\"message\":\"there "
-                        "is no \\\"run\\\" x\\n\"}}");
+                        "is no \\\"run\\\" x\\\\y\"}}");
     err_hint(&err, "look");
     reply.status = 405; /* what is set stays */
     api_reply_fail(&reply, &err);
