@@ -4,6 +4,7 @@
 #include "log.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -41,8 +42,12 @@ void node_reserve_fill(struct node *node)
     cleanup_fd int fd = open_reserve(node);
     if (fd < 0 || is_full(fd) || !is_room(fd))
         return;
-    if (posix_fallocate(fd, 0, NODE_RESERVE_BYTES) != 0)
-        (void)ftruncate(fd, 0);
+    int num = posix_fallocate(fd, 0, NODE_RESERVE_BYTES);
+    if (num == 0)
+        return;
+    log_event(LOG_WARN, "reserve-not-made", "data", node->data_dir, "error", strerrordesc_np(num),
+              NULL);
+    /* The half of a reserve is kept: it is released like a whole one. */
 }
 
 bool node_reserve_release(struct node *node)
