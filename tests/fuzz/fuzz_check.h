@@ -43,6 +43,15 @@ static inline char *fuzz_line(char **rest)
     return line ? line : none;
 }
 
+/* Nothing in it ends the line or steers a terminal. */
+static inline bool fuzz_is_one_line(const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+        if (*p < ' ' || *p == 0x7f || (p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f))
+            return false;
+    return true;
+}
+
 /* A refusal of input: it has a code that blames no fault of this program, and it says why. */
 static inline void fuzz_check_failure(int rc, const struct err *err)
 {
@@ -50,6 +59,7 @@ static inline void fuzz_check_failure(int rc, const struct err *err)
     CHECK(err->code > ERR_NONE && err->code < ERR_CODES && err->code != ERR_INTERNAL);
     CHECK(memchr(err->text, '\0', sizeof err->text) && err->text[0] != '\0');
     CHECK(memchr(err->hint, '\0', sizeof err->hint));
+    CHECK(fuzz_is_one_line(err->text) && fuzz_is_one_line(err->hint));
 }
 
 /* Printable ASCII in one line, for texts that go into logs as they are. */
