@@ -64,6 +64,13 @@ int cmd_parse(struct cmd_context *ctx, const struct cmd_syntax *syntax, int argc
         err_clear(err);
         return 1;
     }
+    if (rc == 0 && ctx->version) {
+        printf("varve %s\n", VARVE_VERSION);
+        return 1;
+    }
+    if (rc < 0 && syntax->command && !ret->dashes && ret->words.count > 1)
+        err_hint(err, "options of the command stand behind --: varve %s %s ID -- COMMAND...",
+                 ctx->cmd->noun, ctx->cmd->action);
     if (rc == 0 && !syntax->command)
         rc = join_rest(ret, err);
     if (rc == 0 && (ret->words.count < syntax->words_min || ret->words.count > syntax->words_max))
@@ -149,6 +156,17 @@ int cmd_inspect(struct cmd_context *ctx, const char *prefix, const char *name, b
                      : output_record(stdout, document, wall_ns(), err);
 }
 
+int cmd_remove_at(struct cmd_context *ctx, const char *word, const char *path,
+                  const struct cmd_job_options *job, struct err *err)
+{
+    cleanup_json json_t *result = NULL;
+    struct client_request request = {.method = "DELETE", .path = path};
+    int rc = cmd_submit(ctx, request, job, &result, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return ctx->json ? output_json(stdout, result, err) : cmd_print(err, "removed %s", word);
+}
+
 int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,
                const char *const *argv, struct err *err)
 {
@@ -161,15 +179,7 @@ int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int ar
         return rc < 0 ? rc : 0;
     cleanup_free char *path = NULL;
     rc = client_path(prefix, words.words.items[0], "", slashes, &path, err);
-    if (rc < 0)
-        return rc;
-    cleanup_json json_t *result = NULL;
-    struct client_request request = {.method = "DELETE", .path = path};
-    rc = cmd_submit(ctx, request, &job, &result, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    return ctx->json ? output_json(stdout, result, err)
-                     : cmd_print(err, "removed %s", words.words.items[0]);
+    return rc < 0 ? rc : cmd_remove_at(ctx, words.words.items[0], path, &job, err);
 }
 
 int cmd_list(struct cmd_context *ctx, const char *path, const char *key,

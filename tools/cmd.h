@@ -41,8 +41,8 @@ struct cmd_syntax {
     bool command; /* "-- COMMAND..." may follow, in words.rest */
 };
 
-/* Parses the verb's options and words. 0 go on; 1 help was asked for and written; ERR_INVALID for
- * a wrong command line. Free `ret` in any case. */
+/* Parses the verb's options and words. 0 go on; 1 help or the version was asked for and written;
+ * ERR_INVALID for a wrong command line. Free `ret` in any case. */
 int cmd_parse(struct cmd_context *ctx, const struct cmd_syntax *syntax, int argc,
               const char *const *argv, struct opts_words *ret, struct err *err);
 
@@ -70,6 +70,10 @@ int cmd_inspect(struct cmd_context *ctx, const char *prefix, const char *name, b
 /* A whole verb: removes what its one word names, by a job. */
 int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,
                const char *const *argv, struct err *err);
+
+/* The end of such a verb: deletes `path` and says that `word` was removed. */
+int cmd_remove_at(struct cmd_context *ctx, const char *word, const char *path,
+                  const struct cmd_job_options *job, struct err *err);
 
 struct output_column;
 /* Gets {"<key>": [...]} and writes it: as it is with --json, else as a table. */

@@ -9,14 +9,29 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int print_image(struct cmd_context *ctx, const char *verb, const json_t *image,
-                       struct err *err)
+/* The one of an image's names that was asked for, with or without its tag; else the first. */
+static const char *name_of(const json_t *image, const char *asked)
+{
+    const json_t *names = json_object_get(image, "names");
+    size_t len = asked ? strlen(asked) : 0;
+    size_t i;
+    json_t *item;
+    json_array_foreach (names, i, item) {
+        const char *name = json_string_value(item);
+        if (name && len > 0 && strncmp(name, asked, len) == 0 &&
+            (name[len] == '\0' || strcmp(name + len, ":latest") == 0))
+            return name;
+    }
+    return json_string_value(json_array_get(names, 0));
+}
+
+static int print_image(struct cmd_context *ctx, const char *verb, const char *asked,
+                       const json_t *image, struct err *err)
 {
     if (ctx->json)
         return output_json(stdout, image, err);
     const json_t *size = json_object_get(image, "size");
-    const json_t *names = json_object_get(image, "names");
-    const char *name = json_string_value(json_array_get(names, 0));
+    const char *name = name_of(image, asked);
     return cmd_print(err, "%s %s%s%s  %s", verb, name ? name : "", name ? "  " : "",
                      cmd_text(image, "digest"), text_size(json_integer_value(size)).s);
 }
@@ -38,7 +53,7 @@ int cmd_image_pull(struct cmd_context *ctx, int argc, const char *const *argv, s
     rc = cmd_submit(ctx, request, &job, &image, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    return print_image(ctx, "pulled", image, err);
+    return print_image(ctx, "pulled", words.words.items[0], image, err);
 }
 
 struct upload_progress {
@@ -109,6 +124,11 @@ static int import_body(struct cmd_context *ctx, const char *source, const char *
 {
     cleanup_free char *value = NULL;
     bool stream = strcmp(source, "-") == 0;
+    if (stream && !name) { /* before the bytes go */
+        int rc = err_fail(err, ERR_INVALID, "what comes from standard input has no name");
+        err_hint(err, "give one with --name NAME[:TAG]");
+        return rc;
+    }
     int rc = stream ? upload_stdin(ctx, &value, err) : absolute_path(source, &value, err);
     if (rc < 0)
         return rc;
@@ -123,7 +143,8 @@ int cmd_image_import(struct cmd_context *ctx, int argc, const char *const *argv,
 {
     const char *name = NULL;
     const struct opts_option options[] = {
-        {"--name", OPTS_VALUE, &name, "NAME[:TAG]", "local name of the image"},
+        {"--name", OPTS_VALUE, &name, "NAME[:TAG]",
+         "local name of the image (from PATH without it)"},
     };
     struct cmd_job_options job = {0};
     struct cmd_job_table room;
@@ -142,7 +163,7 @@ int cmd_image_import(struct cmd_context *ctx, int argc, const char *const *argv,
     rc = cmd_submit(ctx, request, &job, &image, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    return print_image(ctx, "imported", image, err);
+    return print_image(ctx, "imported", name, image, err);
 }
 
 int cmd_image_ls(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)

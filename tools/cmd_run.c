@@ -60,6 +60,9 @@ int cmd_run_create(struct cmd_context *ctx, int argc, const char *const *argv, s
     cleanup_json json_t *run = NULL;
     struct client_request request = {.method = "POST", .path = "/v1/runs", .body = body};
     rc = cmd_submit(ctx, request, &job, &run, err);
+    if (rc < 0 && err->code == ERR_NOT_FOUND)
+        err_hint(err, "`varve image ls` lists the images of this node; without a tag a name means "
+                      "the tag latest");
     if (rc != 0)
         return rc < 0 ? rc : 0;
     if (ctx->json)

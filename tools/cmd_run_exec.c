@@ -159,8 +159,8 @@ int cmd_run_exec(struct cmd_context *ctx, int argc, const char *const *argv, str
     const char *net = "none";
     cleanup_opts_list struct opts_list env = {0};
     const struct opts_option options[] = {
-        {"--net", OPTS_VALUE, &net, "none|pasta|host",
-         "none (default), outbound only, or the host's: trusted only"},
+        {"--net", OPTS_VALUE, &net, "NET",
+         "none (default), pasta (outbound only) or host (for trusted commands only)"},
         {"--env", OPTS_MANY, &env, "KEY=VALUE", "a variable of the command, as often as wanted"},
     };
     struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), NULL}, 1, 4096, true};

@@ -58,8 +58,9 @@ static int print_snapshot(struct cmd_context *ctx, const json_t *snapshot, struc
     if (ctx->json)
         return output_json(stdout, snapshot, err);
     warn_of_skipped(snapshot);
-    return cmd_print(err, "%s  %s  %lld entries, %s new of %s  %s", cmd_text(snapshot, "id"),
+    return cmd_print(err, "%s  %s  %lld %s, %s new of %s  %s", cmd_text(snapshot, "id"),
                      cmd_text(snapshot, "name"), (long long)number(snapshot, "entries"),
+                     number(snapshot, "entries") == 1 ? "entry" : "entries",
                      text_size(number(snapshot, "bytes_new")).s,
                      text_size(number(snapshot, "bytes_total")).s,
                      cmd_text(snapshot, "durability"));
@@ -146,6 +147,22 @@ int cmd_snapshot_inspect(struct cmd_context *ctx, int argc, const char *const *a
     return cmd_inspect(ctx, "/v1/snapshots/", words.words.items[0], true, err);
 }
 
+/* The path of a snapshot's route, for its ID or its name; caller frees. Only the ID is a path of
+ * its own for what makes a job: a name has slashes and a colon, and is looked up first. */
+static int snapshot_path(struct cmd_context *ctx, const char *word, const char *suffix, char **ret,
+                         struct err *err)
+{
+    cleanup_json json_t *snapshot = NULL;
+    const char *id = word;
+    int rc = 0;
+    if (strpbrk(word, ":/")) {
+        rc = client_get(&ctx->client, "/v1/snapshots/", word, true, &snapshot, err);
+        if (rc == 0)
+            rc = json_doc_get_str(snapshot, "id", "the answer of varved", &id, err);
+    }
+    return rc < 0 ? rc : client_path("/v1/snapshots/", id, suffix, false, ret, err);
+}
+
 int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
     struct cmd_job_options job = {0};
@@ -156,7 +173,7 @@ int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_free char *path = NULL;
-    rc = client_path("/v1/snapshots/", words.words.items[0], "/push", false, &path, err);
+    rc = snapshot_path(ctx, words.words.items[0], "/push", &path, err);
     if (rc < 0)
         return rc;
     cleanup_json json_t *body = json_object();
@@ -169,11 +186,21 @@ int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv
         return rc < 0 ? rc : 0;
     if (ctx->json)
         return output_json(stdout, result, err);
-    return cmd_print(err, "%s  %s  %s", words.words.items[0], cmd_text(result, "image"),
+    return cmd_print(err, "%s  %s  %s", cmd_text(result, "id"), cmd_text(result, "image"),
                      cmd_text(result, "durability"));
 }
 
 int cmd_snapshot_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
-    return cmd_remove(ctx, "/v1/snapshots/", false, argc, argv, err);
+    struct cmd_job_options job = {0};
+    struct cmd_job_table room;
+    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    const char *word = words.words.items[0];
+    cleanup_free char *path = NULL;
+    rc = snapshot_path(ctx, word, "", &path, err);
+    return rc < 0 ? rc : cmd_remove_at(ctx, word, path, &job, err);
 }

@@ -1,6 +1,7 @@
 #include "output.h"
 
 #include "cleanup.h"
+#include "clock.h"
 #include "text.h"
 
 #include <stdarg.h>
@@ -188,11 +189,14 @@ static int add_member(const char *key, const json_t *value, int64_t now_ns, stru
     enum output_format format = format_of(key);
     int rc = add_value(value, format == OUTPUT_AGE ? OUTPUT_TEXT : format, now_ns, ret, err);
     int64_t at;
-    if (rc == 0 && format == OUTPUT_AGE && json_is_string(value) &&
-        text_parse_time(json_string_value(value), &at, NULL) == 0)
-        rc = at <= now_ns ? buf_addf(ret, err, " (%s ago)", text_age(now_ns - at).s)
-                          : buf_addf(ret, err, " (in %s)", text_age(at - now_ns).s);
-    return rc;
+    if (rc < 0 || format != OUTPUT_AGE || !json_is_string(value) ||
+        text_parse_time(json_string_value(value), &at, NULL) < 0)
+        return rc;
+    int64_t seconds = (now_ns - at) / CLOCK_NS_PER_S; /* towards 0 */
+    if (seconds == 0)
+        return buf_addf(ret, err, " (now)");
+    return seconds > 0 ? buf_addf(ret, err, " (%s ago)", text_age(now_ns - at).s)
+                       : buf_addf(ret, err, " (in %s)", text_age(at - now_ns).s);
 }
 
 /* The members of an object in an array on one line. */

@@ -79,12 +79,12 @@ static void test_import_of_standard_input(void **state)
     close(ends[1]);
     struct varve_call_setup setup = {.answers = answers, .answer_count = 3, .stdin_fd = ends[0]};
     struct varve_call call;
-    varve_call(*state, &setup, VARVE_ARGS("image", "import", "-"), &call);
+    varve_call(*state, &setup, VARVE_ARGS("image", "import", "-", "--name", "a"), &call);
     close(ends[0]);
     assert_int_equal(call.status, 0);
     assert_non_null(strstr(call.fake.requests[0], "POST /v1/uploads HTTP"));
     assert_non_null(strstr(call.fake.requests[0], "\r\n5\r\nbytes\r\n0\r\n\r\n"));
-    assert_non_null(strstr(call.fake.requests[1], "\r\n\r\n{\"upload\":\"u-7\"}"));
+    assert_non_null(strstr(call.fake.requests[1], "\r\n\r\n{\"name\":\"a\",\"upload\":\"u-7\"}"));
     varve_call_free(&call);
 }
 
@@ -96,10 +96,43 @@ static void test_import_from_a_terminal_is_refused(void **state)
     struct varve_call_setup setup = job_setup;
     setup.stdin_fd = slave;
     struct varve_call call;
-    varve_call(*state, &setup, VARVE_ARGS("image", "import", "-"), &call);
+    varve_call(*state, &setup, VARVE_ARGS("image", "import", "-", "--name=a"), &call);
     varve_call_expect_error(&call, 2, "standard input is a terminal");
     assert_int_equal(call.fake.request_count, 0);
     varve_call_free(&call);
+}
+
+static void test_import_of_standard_input_needs_a_name(void **state)
+{
+    struct varve_call call;
+    varve_call(*state, &job_setup, VARVE_ARGS("image", "import", "-"), &call);
+    varve_call_expect_error(&call, 2, "has no name; give one with --name NAME[:TAG]");
+    assert_int_equal(call.fake.request_count, 0);
+    varve_call_free(&call);
+}
+
+static void test_the_name_that_was_asked_for_is_said(void **state)
+{
+    static const struct {
+        const char *asked;
+        const char *says;
+    } cases[] = {
+        {"b:1", "pulled b:1  "}, {"b", "pulled b:latest  "},  {"ab:1", "pulled ab:1  "},
+        {"a", "pulled a:1  "},   {"other:1", "pulled a:1  "}, {"", "pulled a:1  "},
+    };
+    static const struct fake_answer answers[] = {
+        {.status = 202, .body = JOB},
+        {.status = 200,
+         .body = "{\"state\":\"done\",\"result\":{\"digest\":\"sha256:ab\",\"size\":1,"
+                 "\"names\":[\"a:1\",null,\"ab:1\",\"b:1\",\"b:latest\"]}}"}};
+    struct varve_call_setup setup = {.answers = answers, .answer_count = 2};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct varve_call call;
+        varve_call(*state, &setup, VARVE_ARGS("image", "pull", cases[i].asked), &call);
+        assert_int_equal(call.status, 0);
+        assert_ptr_equal(strstr(call.out, cases[i].says), call.out);
+        varve_call_free(&call);
+    }
 }
 
 static void test_words_that_are_not_utf8(void **state)
@@ -142,6 +175,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_import_of_standard_input, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_import_from_a_terminal_is_refused, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_import_of_standard_input_needs_a_name, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_the_name_that_was_asked_for_is_said, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_words_that_are_not_utf8, scratch_setup,
                                         scratch_teardown),

@@ -44,6 +44,20 @@ static void test_create_sends_what_was_said(void **state)
     }
 }
 
+static void test_an_image_that_is_nowhere(void **state)
+{
+    static const struct fake_answer answers[] = {
+        {.status = 202, .body = "{\"job\":\"j-1\"}"},
+        {.status = 200,
+         .body = "{\"id\":\"j-1\",\"state\":\"failed\",\"error\":{\"code\":\"not_found\","
+                 "\"message\":\"cannot pull a\",\"hint\":null}}"}};
+    struct varve_call_setup setup = {.answers = answers, .answer_count = 2};
+    struct varve_call call;
+    varve_call(*state, &setup, VARVE_ARGS("run", "create", "a"), &call);
+    varve_call_expect_error(&call, 3, "cannot pull a; `varve image ls` lists the images");
+    varve_call_free(&call);
+}
+
 static void test_tokens_that_are_none(void **state)
 {
     static const char *const tokens[] = {"many", "", "-1", "1x", " 1", "+1", "9223372036854775808",
@@ -97,6 +111,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_create_sends_what_was_said, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_an_image_that_is_nowhere, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_tokens_that_are_none, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_ls, scratch_setup, scratch_teardown),

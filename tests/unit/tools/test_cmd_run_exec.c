@@ -50,7 +50,8 @@ static void test_wrong_command_lines(void **state)
         {{"run", "exec", "r", "--net", "bridge", "--", "true"},
          "'bridge' is no value for --net; it is none, pasta or host"},
         {{"run", "exec", "r", "--env", "novalue", "--", "true"}, "'novalue' is no value for --env"},
-        {{"run", "exec", "r", "ls", "-l"}, "unknown option -l"},
+        {{"run", "exec", "r", "ls", "-l"},
+         "unknown option -l; options of the command stand behind --: varve run exec ID -- "},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct varve_call call;

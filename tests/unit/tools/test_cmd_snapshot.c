@@ -97,6 +97,52 @@ static void test_push(void **state)
     varve_call_free(&call);
 }
 
+/* Only the ID is sent where a job is made. */
+static void test_push_and_rm_take_a_name(void **state)
+{
+    static const struct {
+        const char *args[4];
+        const char *looks;
+        const char *sends;
+        const char *says;
+    } cases[] = {
+        {{"snapshot", "push", "a:1"},
+         "GET /v1/snapshots/a:1 HTTP",
+         "POST /v1/snapshots/s-1/push HTTP",
+         "s-1  h/a@sha256:ab  local\n"},
+        {{"snapshot", "rm", "images/a:1"},
+         "GET /v1/snapshots/images/a:1 HTTP",
+         "DELETE /v1/snapshots/s-1 HTTP",
+         "removed images/a:1\n"},
+    };
+    struct fake_answer answers[] = {
+        {.status = 200, .body = "{\"id\":\"s-1\"}"}, job_answers[0], job_answers[1]};
+    struct varve_call_setup setup = {.answers = answers, .answer_count = 3};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct varve_call call;
+        varve_call(*state, &setup, cases[i].args, &call);
+        assert_int_equal(call.status, 0);
+        assert_string_equal(call.out, cases[i].says);
+        assert_non_null(strstr(call.fake.requests[0], cases[i].looks));
+        assert_non_null(strstr(call.fake.requests[1], cases[i].sends));
+        varve_call_free(&call);
+    }
+}
+
+static void test_a_name_of_no_snapshot(void **state)
+{
+    static const struct fake_answer answer = {
+        .status = 404,
+        .body = "{\"error\":{\"code\":\"not_found\",\"message\":\"there is no snapshot a:1\","
+                "\"hint\":null}}"};
+    struct varve_call_setup setup = {.answers = &answer, .answer_count = 1};
+    struct varve_call call;
+    varve_call(*state, &setup, VARVE_ARGS("snapshot", "rm", "a:1"), &call);
+    varve_call_expect_error(&call, 3, "there is no snapshot a:1");
+    assert_int_equal(call.fake.request_count, 1);
+    varve_call_free(&call);
+}
+
 static void test_ls(void **state)
 {
     static const struct fake_answer answer = {
@@ -121,6 +167,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_was_left_out_is_said, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_push, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_push_and_rm_take_a_name, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_name_of_no_snapshot, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_ls, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

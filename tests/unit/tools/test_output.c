@@ -2,6 +2,7 @@
 
 #include "cleanup.h"
 #include "clock.h"
+#include "text.h"
 
 #include <string.h>
 
@@ -112,6 +113,32 @@ static void test_record(void **state)
                               "expires  2026-11-29T16:39:56Z (in 60 s)\n");
 }
 
+static void test_times_of_this_second(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t later_ns;
+        const char *says;
+    } cases[] = {
+        {0, "(now)"},
+        {999999999, "(now)"},
+        {-999999999, "(now)"},
+        {1000000000, "(1 s ago)"},
+        {-1000000000, "(in 1 s)"},
+    };
+    cleanup_json json_t *object = json("{\"created\":\"2026-11-29T16:38:56Z\"}");
+    int64_t at;
+    assert_int_equal(text_parse_time("2026-11-29T16:38:56Z", &at, NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char expected[100];
+        snprintf(expected, sizeof expected, "created  2026-11-29T16:38:56Z %s\n", cases[i].says);
+        struct capture capture;
+        capture_begin(&capture);
+        assert_int_equal(output_record(capture.out, object, at + cases[i].later_ns, NULL), 0);
+        expect_captured(&capture, expected);
+    }
+}
+
 static void test_json_is_sorted_and_one_line(void **state)
 {
     (void)state;
@@ -133,8 +160,8 @@ static void test_errors_are_one_line(void **state)
     err_hint(&err, "see varve run ls");
     output_error(capture.out, &err);
     output_warning(capture.out, "left out %s", "x\r");
-    expect_captured(&capture, "varve: there is no run a\\x0ab\n"
-                              "varve: there is no run a\\x0ab; see varve run ls\n"
+    expect_captured(&capture, "varve: there is no run a?b\n"
+                              "varve: there is no run a?b; see varve run ls\n"
                               "varve: warning: left out x\\x0d\n");
 }
 
@@ -145,6 +172,7 @@ int main(void)
         cmocka_unit_test(test_table_without_rows_has_its_header),
         cmocka_unit_test(test_table_escapes_foreign_text),
         cmocka_unit_test(test_record),
+        cmocka_unit_test(test_times_of_this_second),
         cmocka_unit_test(test_json_is_sorted_and_one_line),
         cmocka_unit_test(test_errors_are_one_line),
     };
