@@ -46,10 +46,15 @@ static int remove_one(struct node *node, const char *key, struct err *failure, s
     return 0;
 }
 
+enum {
+    FAILURES_MAX = 100, /* of one round; the objects wait in the queue for the next */
+};
+
 int pull_run_deletions(struct node *node, struct err *err)
 {
     cleanup_free char *first_failed = NULL; /* seen again, the round is complete */
     struct err first = ERR_INIT;
+    int failures = 0;
     for (;;) {
         cleanup_free char *key = NULL;
         struct err failure = ERR_INIT;
@@ -69,6 +74,9 @@ int pull_run_deletions(struct node *node, struct err *err)
             first = failure;
             first_failed = steal_ptr(key);
         }
+        /* The first may never come again, as somebody can lease it meanwhile. */
+        if (failure.code != ERR_NONE && ++failures == FAILURES_MAX)
+            break;
     }
     if (first.code == ERR_NONE)
         return 0;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cmocka.h>
@@ -13,7 +14,9 @@
 #include "catalog_lease.h"
 #include "catalog_run.h"
 #include "catalog_snapshot.h"
+#include "fdio.h"
 #include "layers.h"
+#include "log.h"
 #include "pull.h"
 #include "restore_site.h"
 
@@ -207,6 +210,54 @@ static void test_stuck_deletion(void **state)
     assert_true(node_has_blob(site, &digests[0]));
 }
 
+/* Counts the lines that one round of deletions logs for objects that stay. */
+static int failures_of_a_round(struct restore_site *site)
+{
+    int saved = dup(2);
+    cleanup_fd int file = memfd_create("log", MFD_CLOEXEC);
+    dup2(file, 2);
+    log_set_level(LOG_WARN);
+    int rc = pull_run_deletions(site->node, NULL);
+    log_set_level(LOG_ERROR); /* as the site has it */
+    dup2(saved, 2);
+    close(saved);
+    lseek(file, 0, SEEK_SET);
+    cleanup_buf struct buf text = BUF_INIT(1 << 20);
+    assert_int_equal(fdio_read_all(file, "the log", &text, NULL), 0);
+    int count = 0;
+    for (const char *at = buf_str(&text); (at = strstr(at, " not-removed ")) != NULL; at++)
+        count++;
+    assert_int_equal(rc<0, count> 0);
+    return count;
+}
+
+/* A round ends although its first failure never comes back; here, because there are too many. */
+static void test_a_round_of_deletions_is_bounded(void **state)
+{
+    enum {
+        STUCK = 130
+    };
+    struct restore_site *site = *state;
+    char path[512];
+    struct digest digests[STUCK];
+    for (int i = 0; i < STUCK; i++) {
+        char key[96];
+        assert_int_equal(digest_bytes(&i, sizeof i, &digests[i], NULL), 0);
+        snprintf(key, sizeof key, "blob:%s", digest_format(&digests[i]).s);
+        assert_int_equal(catalog_deletion_queue(site->node->catalog, key, NULL), 0);
+        snprintf(path, sizeof path, "%s/layout/blobs/sha256/%s", site->places.data,
+                 digest_hex(&digests[i]).s);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    assert_int_equal(failures_of_a_round(site), 100);
+    for (int i = 0; i < STUCK; i++) {
+        snprintf(path, sizeof path, "%s/layout/blobs/sha256/%s", site->places.data,
+                 digest_hex(&digests[i]).s);
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(failures_of_a_round(site), 0);
+}
+
 static void test_bad_words(void **state)
 {
     struct restore_site *site = *state;
@@ -218,8 +269,14 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, restore_site_setup, restore_site_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_names),     T(test_by_digest),      T(test_shared_layers), T(test_in_use),
-        T(test_snapshots), T(test_stuck_deletion), T(test_bad_words),
+        T(test_names),
+        T(test_by_digest),
+        T(test_shared_layers),
+        T(test_in_use),
+        T(test_snapshots),
+        T(test_stuck_deletion),
+        T(test_a_round_of_deletions_is_bounded),
+        T(test_bad_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
