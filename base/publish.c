@@ -133,15 +133,18 @@ int publish_sweep(int dir_fd, struct err *err)
     if (!dir)
         return err_errno(err, errno, "cannot list a directory of temporary files");
     (void)steal_fd(&fd);
+    int first = 0; /* failure; err keeps it too, and the others still go (I9) */
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(dir);
+        if (!entry && errno)
+            return err_errno(err, errno, "cannot list a directory of temporary files");
         if (!entry)
-            return errno ? err_errno(err, errno, "cannot list a directory of temporary files") : 0;
+            return first;
         if (strncmp(entry->d_name, temp_prefix, sizeof temp_prefix - 1) != 0)
             continue;
         int rc = tree_remove(dir_fd, entry->d_name, err);
-        if (rc < 0)
-            return rc;
+        if (rc < 0 && first == 0)
+            first = rc;
     }
 }

@@ -62,5 +62,5 @@ int publish_unlink(int dir_fd, const char *name, struct err *err);
 int publish_temp_name(char ret[32], struct err *err);
 
 /* Removes every ".tmp-" entry (files and trees) in `dir_fd`. For start-up, when nobody else
- * writes there. */
+ * writes there. One that cannot be removed does not keep the others; it is the failure (I9). */
 int publish_sweep(int dir_fd, struct err *err);

@@ -19,7 +19,7 @@ static bool begins_with(const char *text, const char *prefix)
 bool unpack_attr_is_wanted(const char *name)
 {
     static const char *const refused[] = {
-        "user.overlay.",    "trusted.overlay.", "security.selinux", "security.apparmor",
+        "trusted.overlay.", "security.selinux", "security.apparmor",
         "security.SMACK64", "security.ima",     "security.evm",
     };
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++)

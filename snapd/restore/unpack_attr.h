@@ -5,7 +5,8 @@
  * modification time, as layers have none.
  *
  * Which extended attributes of an archive are set (unpack_attr_is_wanted):
- *   user.*                      yes, but user.overlay.*
+ *   user.*                      yes; user.overlay.* too, which means nothing to mounts without
+ *                               userxattr, as ours are, and is kept as data by capture
  *   trusted.*                   yes, but trusted.overlay.*: a layer must not write overlayfs's own
  *                               notes
  *   security.*                  yes (file capabilities), but the labels that this host's security

@@ -167,6 +167,22 @@ static void test_sweep_takes_temporary_names_only(void **state)
     assert_int_equal(faccessat(scratch->fd, "tmp-other", F_OK, 0), 0);
 }
 
+/* I9 */
+static void test_sweep_goes_on_after_a_failure(void **state)
+{
+    const struct scratch *scratch = *state;
+    scratch_tmpfs(scratch, ".tmp-mounted", 1 << 20);
+    for (int i = 0; i < 20; i++) {
+        char name[32];
+        snprintf(name, sizeof name, ".tmp-%d", i);
+        scratch_write(scratch, name, "x", 1);
+    }
+    struct err err = ERR_INIT;
+    assert_true(publish_sweep(scratch->fd, &err) < 0);
+    assert_non_null(strstr(err.text, ".tmp-mounted"));
+    assert_int_equal(count_entries(scratch->fd), 1);
+}
+
 static void test_unlink_of_a_missing_name_is_fine(void **state)
 {
     const struct scratch *scratch = *state;
@@ -189,6 +205,7 @@ int main(void)
         with_scratch(test_kill_leaves_old_or_new),
         with_scratch(test_failure_at_each_point),
         with_scratch(test_sweep_takes_temporary_names_only),
+        with_scratch(test_sweep_goes_on_after_a_failure),
         with_scratch(test_unlink_of_a_missing_name_is_fine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

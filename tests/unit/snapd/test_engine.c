@@ -242,7 +242,8 @@ static void test_many_jobs_on_few_threads(void **state)
         free(ids[i]);
     }
     assert_int_equal(atomic_load(&world_shared.runs), COUNT);
-    assert_int_equal(atomic_load(&world_shared.working_max), ENGINE_THREADS);
+    /* How many ran at once is the scheduler's affair; never more than there are threads. */
+    assert_in_range(atomic_load(&world_shared.working_max), 1, ENGINE_THREADS);
     assert_int_equal(world_count_jobs(f, true), 0);
 }
 

@@ -385,7 +385,7 @@ static void test_xattr_policy(void **state)
     unpack_good(s, "t", UNPACK_LAYER, &tar);
     assert_xattr(s, "t/d", "trusted.t", "1", 1);
     assert_xattr(s, "t/d", "trusted.overlay.opaque", NULL, 0);
-    assert_xattr(s, "t/d", "user.overlay.opaque", NULL, 0);
+    assert_xattr(s, "t/d", "user.overlay.opaque", "y", 1);
     assert_xattr(s, "t/d", "user.a", "", 0);
     assert_xattr(s, "t/d", "user.b", "value", 5);
     assert_xattr(s, "t/d", "security.ima", NULL, 0);
