@@ -107,6 +107,21 @@ def test_lists_for_people(scratch):
         check("\x1b" not in reply.out, f"varve {args} lets control characters through")
 
 
+def test_names_as_people_give_them(scratch):
+    node = scratch.node("n1").start()
+    node.ok("image", "import", tiny_tar(scratch), "--name", "t:1")
+    check(node.call("image", "import", scratch.path("tiny.tar"), "--name", "a").out
+          .startswith("imported a:latest  "), "the name that was given is said")
+    node.fails(2, "image", "import", "-", says=["--name"])
+    node.fails(3, "run", "create", "nowhere", says=["nowhere", "`varve image ls`"])
+    node.ok("run", "create", "t:1", "--id", "r")
+    node.ok("snapshot", "create", "--run", "r", "--name", "s:1")
+    check_equal(node.ok("snapshot", "push", "s:1")["durability"], "pushed", "push by name")
+    check_equal(node.call("snapshot", "rm", "images/s:1").out, "removed images/s:1\n", "rm by name")
+    node.fails(3, "snapshot", "push", "s:1", says=["s:1"])
+    check_equal(node.ok("snapshot", "ls"), {"snapshots": []}, "snapshots")
+
+
 def test_waiting_client_survives_a_restart(scratch):
     node = scratch.node("n1").start(fault="job.started=stop")
     client = subprocess.Popen([harness.VARVE, "--host", f"unix:{node.socket}", "--json", "image",
