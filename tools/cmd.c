@@ -145,11 +145,16 @@ static int64_t wall_ns(void)
     return clock_wall_ns(&clock);
 }
 
-int cmd_inspect(struct cmd_context *ctx, const char *prefix, const char *name, bool slashes,
-                struct err *err)
+int cmd_show(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,
+             const char *const *argv, struct err *err)
 {
+    struct cmd_syntax syntax = {.words_min = 1, .words_max = 1};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
     cleanup_json json_t *document = NULL;
-    int rc = client_get(&ctx->client, prefix, name, slashes, &document, err);
+    rc = client_get(&ctx->client, prefix, words.words.items[0], slashes, &document, err);
     if (rc < 0)
         return rc;
     return ctx->json ? output_json(stdout, document, err)
@@ -182,19 +187,25 @@ int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int ar
     return rc < 0 ? rc : cmd_remove_at(ctx, words.words.items[0], path, &job, err);
 }
 
-int cmd_list(struct cmd_context *ctx, const char *path, const char *key,
-             const struct output_column *columns, size_t count, struct err *err)
+int cmd_list(struct cmd_context *ctx, const struct cmd_list *list, int argc,
+             const char *const *argv, struct err *err)
 {
+    struct cmd_syntax syntax = {0};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
     cleanup_json json_t *document = NULL;
-    struct client_request request = {.method = "GET", .path = path};
-    int rc = client_call(&ctx->client, &request, &document, err);
+    struct client_request request = {.method = "GET", .path = list->path};
+    rc = client_call(&ctx->client, &request, &document, err);
     if (rc < 0)
         return rc;
     if (ctx->json)
         return output_json(stdout, document, err);
     json_t *rows;
-    rc = json_doc_get_array(document, key, "the answer of varved", &rows, err);
-    return rc < 0 ? rc : output_table(stdout, rows, columns, count, wall_ns(), err);
+    rc = json_doc_get_array(document, list->key, "the answer of varved", &rows, err);
+    return rc < 0 ? rc
+                  : output_table(stdout, rows, list->columns, list->column_count, wall_ns(), err);
 }
 
 const char *cmd_text(const json_t *result, const char *key)

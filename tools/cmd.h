@@ -63,22 +63,30 @@ struct opts_table cmd_job_table(struct cmd_job_table *room, struct cmd_job_optio
 int cmd_submit(struct cmd_context *ctx, struct client_request request,
                const struct cmd_job_options *options, json_t **ret_result, struct err *err);
 
-/* Gets a document and writes it: as it is with --json, else as a record. */
-int cmd_inspect(struct cmd_context *ctx, const char *prefix, const char *name, bool slashes,
-                struct err *err);
+/* Whole verbs. */
 
-/* A whole verb: removes what its one word names, by a job. */
+/* Shows what the verb's one word names: the document with --json, else a record. */
+int cmd_show(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,
+             const char *const *argv, struct err *err);
+
+struct output_column;
+struct cmd_list {
+    const char *path; /* gives {"<key>": [...]} */
+    const char *key;
+    const struct output_column *columns;
+    size_t column_count;
+};
+/* Shows a list: the document with --json, else a table. */
+int cmd_list(struct cmd_context *ctx, const struct cmd_list *list, int argc,
+             const char *const *argv, struct err *err);
+
+/* Removes what the verb's one word names, by a job. */
 int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,
                const char *const *argv, struct err *err);
 
 /* The end of such a verb: deletes `path` and says that `word` was removed. */
 int cmd_remove_at(struct cmd_context *ctx, const char *word, const char *path,
                   const struct cmd_job_options *job, struct err *err);
-
-struct output_column;
-/* Gets {"<key>": [...]} and writes it: as it is with --json, else as a table. */
-int cmd_list(struct cmd_context *ctx, const char *path, const char *key,
-             const struct output_column *columns, size_t count, struct err *err);
 
 /* Text of a result for people; "-" when it is missing. Borrowed from the document. */
 const char *cmd_text(const json_t *result, const char *key);

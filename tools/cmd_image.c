@@ -173,22 +173,13 @@ int cmd_image_ls(struct cmd_context *ctx, int argc, const char *const *argv, str
         {"SIZE", "size", OUTPUT_SIZE},     {"PLATFORM", "platform", OUTPUT_TEXT},
         {"ORIGIN", "origin", OUTPUT_TEXT}, {"AGE", "created", OUTPUT_AGE},
     };
-    struct cmd_syntax syntax = {0};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    return cmd_list(ctx, "/v1/images", "images", columns, ARRAY_SIZE(columns), err);
+    static const struct cmd_list list = {"/v1/images", "images", columns, ARRAY_SIZE(columns)};
+    return cmd_list(ctx, &list, argc, argv, err);
 }
 
 int cmd_image_inspect(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
-    struct cmd_syntax syntax = {.words_min = 1, .words_max = 1};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    return cmd_inspect(ctx, "/v1/images/", words.words.items[0], true, err);
+    return cmd_show(ctx, "/v1/images/", true, argc, argv, err);
 }
 
 int cmd_image_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)

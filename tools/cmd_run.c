@@ -77,22 +77,13 @@ int cmd_run_ls(struct cmd_context *ctx, int argc, const char *const *argv, struc
         {"MOUNTED", "mounted", OUTPUT_TEXT}, {"IMAGE", "image_name", OUTPUT_TEXT},
         {"DIGEST", "image", OUTPUT_DIGEST},  {"AGE", "created", OUTPUT_AGE},
     };
-    struct cmd_syntax syntax = {0};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    return cmd_list(ctx, "/v1/runs", "runs", columns, ARRAY_SIZE(columns), err);
+    static const struct cmd_list list = {"/v1/runs", "runs", columns, ARRAY_SIZE(columns)};
+    return cmd_list(ctx, &list, argc, argv, err);
 }
 
 int cmd_run_inspect(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
-    struct cmd_syntax syntax = {.words_min = 1, .words_max = 1};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    return cmd_inspect(ctx, "/v1/runs/", words.words.items[0], false, err);
+    return cmd_show(ctx, "/v1/runs/", false, argc, argv, err);
 }
 
 int cmd_run_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)

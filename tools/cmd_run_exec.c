@@ -1,5 +1,6 @@
 /* varve run exec: a command in a sandbox on a run's root filesystem. */
 #include "cmd.h"
+#include "id.h"
 #include "output.h"
 #include "sandbox.h"
 
@@ -22,6 +23,12 @@ struct run {
     bool mounted;
 };
 
+static void run_free(struct run *run)
+{
+    json_decref(run->document);
+}
+#define cleanup_run cleanup_with(run_free)
+
 static int get_run(struct cmd_context *ctx, const char *id, struct run *ret, struct err *err)
 {
     static const char what[] = "the document of the run";
@@ -30,6 +37,8 @@ static int get_run(struct cmd_context *ctx, const char *id, struct run *ret, str
     if (rc == 0)
         rc = json_doc_get_str(run.document, "id", what, &run.id, err);
     if (rc == 0)
+        rc = id_check(run.id, "run ID", err); /* it becomes a part of paths */
+    if (rc == 0)
         rc = json_doc_get_str(run.document, "rootfs", what, &run.rootfs, err);
     if (rc == 0)
         rc = json_doc_get_str(run.document, "lock", what, &run.lock, err);
@@ -37,12 +46,11 @@ static int get_run(struct cmd_context *ctx, const char *id, struct run *ret, str
         rc = json_doc_opt_str(run.document, "cwd", what, &run.cwd, err);
     if (rc == 0)
         rc = json_doc_opt_bool(run.document, "mounted", what, &run.mounted, err);
-    if (rc < 0) {
-        json_decref(run.document);
-        return rc;
-    }
-    *ret = run;
-    return 0;
+    if (rc < 0)
+        run_free(&run);
+    else
+        *ret = run;
+    return rc;
 }
 
 /* Shared, for as long as the descriptor is open: snapshot and removal want it exclusively. */
@@ -120,11 +128,10 @@ static int parse_net(const char *text, enum sandbox_net *ret, struct err *err)
 static int execute(struct cmd_context *ctx, const char *id, const struct opts_list *given,
                    struct sandbox *sandbox, struct err *err)
 {
-    struct run run = {0};
+    cleanup_run struct run run = {0};
     int rc = get_run(ctx, id, &run, err);
     if (rc < 0)
         return rc;
-    cleanup_json json_t *owned = run.document;
     /* Two locks: one held here until everything has been cleaned up, one by the sandbox itself,
      * which may outlive a killed client by a moment. */
     cleanup_fd int lock = lock_run(&run, err);
@@ -134,11 +141,10 @@ static int execute(struct cmd_context *ctx, const char *id, const struct opts_li
     if (inner_lock < 0)
         return inner_lock;
     /* Between the answer and the lock the run may have been removed and made again. */
-    struct run again = {0};
+    cleanup_run struct run again = {0};
     rc = get_run(ctx, id, &again, err);
     if (rc < 0)
         return rc;
-    cleanup_json json_t *owned_too = again.document;
     rc = check_mounted(&again, err);
     char term[TERM_MAX];
     cleanup_free const char **env = NULL;

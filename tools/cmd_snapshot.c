@@ -128,23 +128,15 @@ int cmd_snapshot_ls(struct cmd_context *ctx, int argc, const char *const *argv, 
         {"AGE", "created", OUTPUT_AGE},
         {"COMMENT", "comment", OUTPUT_TEXT},
     };
-    struct cmd_syntax syntax = {0};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    return cmd_list(ctx, "/v1/snapshots", "snapshots", columns, ARRAY_SIZE(columns), err);
+    static const struct cmd_list list = {"/v1/snapshots", "snapshots", columns,
+                                         ARRAY_SIZE(columns)};
+    return cmd_list(ctx, &list, argc, argv, err);
 }
 
 int cmd_snapshot_inspect(struct cmd_context *ctx, int argc, const char *const *argv,
                          struct err *err)
 {
-    struct cmd_syntax syntax = {.words_min = 1, .words_max = 1};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    return cmd_inspect(ctx, "/v1/snapshots/", words.words.items[0], true, err);
+    return cmd_show(ctx, "/v1/snapshots/", true, argc, argv, err);
 }
 
 /* The path of a snapshot's route, for its ID or its name; caller frees. Only the ID is a path of

@@ -280,19 +280,11 @@ static int next_signal(struct life *life)
     return 0;
 }
 
-/* What bubblewrap wrote last. */
 static int fail_setup(const struct life *life, struct err *err)
 {
-    char text[4096];
-    off_t size = lseek(life->said, 0, SEEK_END);
-    off_t from = size > (off_t)sizeof text - 1 ? size - (off_t)sizeof text + 1 : 0;
-    ssize_t n = pread(life->said, text, sizeof text - 1, from);
-    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
-        n--;
-    text[n > 0 ? n : 0] = '\0';
-    const char *line = strrchr(text, '\n');
-    line = line ? line + 1 : text;
-    return err_fail(err, ERR_IO, "cannot set up the sandbox of %s: %.500s", life->sandbox->id,
+    char line[512];
+    program_last_line(life->said, line);
+    return err_fail(err, ERR_IO, "cannot set up the sandbox of %s: %s", life->sandbox->id,
                     *line ? line : "bubblewrap ended without a word");
 }
 
@@ -366,6 +358,9 @@ static void end(struct life *life)
 
 static void free_life(struct life *life)
 {
+    /* What is still pending is for a sandbox that has ended, or tells of its closed pipe. */
+    while (life->signals >= 0 && next_signal(life) > 0)
+        ;
     int fds[] = {life->init_fd,       life->args_fd, life->said,      life->control,
                  life->control_inner, life->signals, life->resolv.fd, life->init_pidfd};
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)

@@ -198,16 +198,10 @@ static int prepare(pid_t pid, struct holder *holder, struct err *err)
     return holder->said < 0 ? err_errno(err, errno, "cannot make a memory file") : 0;
 }
 
-/* What pasta said last, for the message. */
 static int fail_pasta(const struct holder *holder, const char *what, struct err *err)
 {
-    char text[1024];
-    ssize_t n = pread(holder->said, text, sizeof text - 1, 0);
-    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
-        n--;
-    text[n > 0 ? n : 0] = '\0';
-    const char *line = strrchr(text, '\n');
-    line = line ? line + 1 : text;
+    char line[512];
+    program_last_line(holder->said, line);
     int rc = err_fail(err, ERR_IO, "pasta %s%s%s", what, *line ? ": " : "", line);
     err_hint(err, "the host needs a route to a network; --net none works without");
     return rc;

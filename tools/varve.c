@@ -20,7 +20,10 @@ static const struct cmd commands[] = {
     {"run", "create", "IMAGE|SNAPSHOT", "Makes and mounts a root filesystem from an image.",
      cmd_run_create},
     {"run", "exec", "ID [OPTION]... -- COMMAND...",
-     "Runs a command in a sandbox on the root filesystem of a run, as root inside of it.",
+     "Runs a command in a sandbox on the root filesystem of a run, as root inside of it.\n"
+     "/tmp is the sandbox's own and in no snapshot; setuid programs gain nothing; what the "
+     "command\n"
+     "leaves running ends with it.",
      cmd_run_exec},
     {"run", "ls", "", "Lists the runs of this node.", cmd_run_ls},
     {"run", "inspect", "ID", "Shows one run.", cmd_run_inspect},

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -200,6 +201,34 @@ static void test_a_killed_client_takes_the_sandbox_along(void **state)
     assert_int_equal(access(scratch_path(scratch, "t/rootfs/srv/alive"), F_OK), -1);
 }
 
+/* The first child of a process; 0 when it has none. */
+static pid_t first_child(pid_t pid)
+{
+    char path[100];
+    char text[64] = "";
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read(fd, text, sizeof text - 1) > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+}
+
+/* Of bubblewrap or of process 1 inside: the client says that it was not the command's end. */
+static void test_a_sandbox_that_is_killed_from_outside(void **state)
+{
+    for (int depth = 1; depth <= 2; depth++) {
+        struct sandbox_probe_result result;
+        pid_t pid = start_waiting(*state, "touch /srv/ready; exec sleep 300", 0);
+        await_ready(*state);
+        pid_t victim = pid;
+        for (int i = 0; i < depth; i++)
+            victim = first_child(victim);
+        assert_true(victim > 1);
+        assert_int_equal(kill(victim, SIGKILL), 0);
+        sandbox_probe_wait(*state, pid, &result);
+        assert_int_equal(result.status, SANDBOX_PROBE_FAILED);
+        assert_non_null(strstr(result.err, "the sandbox of r-test was ended from outside"));
+    }
+}
+
 static void test_the_lock_is_held_as_long_as_the_sandbox_lives(void **state)
 {
     const struct scratch *scratch = *state;
@@ -242,14 +271,6 @@ static void test_a_root_filesystem_that_bubblewrap_refuses(void **state)
     assert_non_null(strstr(result.err, "/proc"));
 }
 
-static int setup(void **state)
-{
-    int rc = scratch_setup(state);
-    if (rc == 0)
-        tiny_root_make(*state);
-    return rc;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,9 +282,10 @@ int main(void)
         cmocka_unit_test(test_orphans_are_reaped),
         cmocka_unit_test(test_signals_reach_the_command),
         cmocka_unit_test(test_a_killed_client_takes_the_sandbox_along),
+        cmocka_unit_test(test_a_sandbox_that_is_killed_from_outside),
         cmocka_unit_test(test_the_lock_is_held_as_long_as_the_sandbox_lives),
         cmocka_unit_test(test_what_is_no_root_filesystem_is_a_failure),
         cmocka_unit_test(test_a_root_filesystem_that_bubblewrap_refuses),
     };
-    return cmocka_run_group_tests(tests, setup, scratch_teardown);
+    return cmocka_run_group_tests(tests, tiny_root_setup, scratch_teardown);
 }

@@ -244,14 +244,6 @@ static void test_links_of_the_image_do_not_lead_out(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    int rc = scratch_setup(state);
-    if (rc == 0)
-        tiny_root_make(*state);
-    return rc;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,5 +258,5 @@ int main(void)
         cmocka_unit_test(test_programs_of_the_host_cannot_be_written),
         cmocka_unit_test(test_links_of_the_image_do_not_lead_out),
     };
-    return cmocka_run_group_tests(tests, setup, scratch_teardown);
+    return cmocka_run_group_tests(tests, tiny_root_setup, scratch_teardown);
 }

@@ -321,14 +321,6 @@ static void test_a_terminal_that_hangs_up_ends_the_command(void **state)
     assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static int setup(void **state)
-{
-    int rc = scratch_setup(state);
-    if (rc == 0)
-        tiny_root_make(*state);
-    return rc;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,5 +338,5 @@ int main(void)
         cmocka_unit_test(test_the_real_terminal_is_as_before),
         cmocka_unit_test(test_a_terminal_that_hangs_up_ends_the_command),
     };
-    return cmocka_run_group_tests(tests, setup, scratch_teardown);
+    return cmocka_run_group_tests(tests, tiny_root_setup, scratch_teardown);
 }

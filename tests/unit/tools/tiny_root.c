@@ -107,6 +107,14 @@ void tiny_root_make(const struct scratch *scratch)
     assert_int_equal(mount("overlay", tiny_root_path(scratch), "overlay", 0, options), 0);
 }
 
+int tiny_root_setup(void **state)
+{
+    int rc = scratch_setup(state);
+    if (rc == 0)
+        tiny_root_make(*state);
+    return rc;
+}
+
 const char *tiny_root_path(const struct scratch *scratch)
 {
     return scratch_path(scratch, "t/rootfs");

@@ -14,5 +14,8 @@
 /* Assembles and mounts it; fails the test when that does not work. */
 void tiny_root_make(const struct scratch *scratch);
 
+/* scratch_setup() and tiny_root_make(), for a group of tests. */
+int tiny_root_setup(void **state);
+
 /* "<scratch>/t/rootfs", as scratch_path() gives it. */
 const char *tiny_root_path(const struct scratch *scratch);
