@@ -148,6 +148,9 @@ static int serve(const struct options *options, struct err *err)
         .allow_other_mount_namespace = options->allow_other_mount_namespace,
     };
     struct node *node = NULL;
+    if (geteuid() != 0)
+        return err_fail(err, ERR_DENIED,
+                        "cannot start: varved mounts file systems and must run as root");
     int rc = node_open(&node_options, &node, err);
     if (rc >= 0)
         rc = serve_node(node, options, err);

@@ -57,10 +57,15 @@ static bool has_file(int dir_fd, const char *name)
 /* A directory that was just made lasts only when its parent is synced. */
 static int make(const char *path, const char *what, struct err *err)
 {
-    if (mkdir(path, 0700) < 0)
-        return errno == EEXIST
-                   ? 0
-                   : err_errno(err, errno, "cannot make the %s directory %s", what, path);
+    if (mkdir(path, 0700) < 0) {
+        int num = errno;
+        if (num == EEXIST)
+            return 0;
+        int rc = err_errno(err, num, "cannot make the %s directory %s", what, path);
+        if (num == ENOENT)
+            err_hint(err, "make the directory that it lies in first");
+        return rc;
+    }
     cleanup_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     cleanup_fd int parent = fd < 0 ? -1 : openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (parent < 0 || fsync(parent) < 0)

@@ -53,6 +53,10 @@ static int archive_failed(struct reader *reader, const char *what, struct err *e
     const char *why = archive_error_string(reader->archive);
     if (archive_errno(reader->archive) == ENOMEM)
         return err_fail(err, ERR_TOO_LARGE, "%s needs more memory than unpacking may use", what);
+    /* No format yet: not one header was recognized. */
+    if (archive_format(reader->archive) == 0)
+        return err_fail(err, ERR_DAMAGED,
+                        "%s is no tar, plain or packed by gzip, zstd, xz or bzip2", what);
     return err_fail(err, ERR_DAMAGED, "%s is damaged or ends early: %s", what,
                     path_text(why ? why : "no reason given").s);
 }

@@ -56,7 +56,7 @@ def test_malformed_references(scratch):
             reply = node.call(*verb, reference)
             check_equal(reply.status, 2, f"status of {verb} '{reference[:40]}' ({reply.err})")
             check_equal(reply.err.count("\n"), 1, f"lines for '{reference[:40]}' ({reply.err})")
-    node.fails(1, "image", "pull", "n:t@sha512:" + "0" * 128, says=["sha256"])
+    node.fails(2, "image", "pull", "n:t@sha512:" + "0" * 128, says=["sha256"])
     node.fails(2, "image", "import", small_tar(scratch), "--name", "Bad Name", says=["Bad Name"])
     node.fails(2, "run", "create", "x", "--plain-upper", "--id", "../../etc", says=["../../etc"])
     check_agreement(node)
@@ -76,6 +76,9 @@ def test_truncated_and_damaged_archives(scratch):
             check_equal(reply.err.count("\n"), 1, f"lines ({reply.err})")
     with open(scratch.path("junk"), "wb") as f:
         f.write(os.urandom(100000))
+    with open(scratch.path("text"), "w", encoding="utf-8") as f:
+        f.write("This is no archive at all.\n" * 300)
+    node.fails(1, "image", "import", scratch.path("text"), "--name", "t:1", says=["no tar"])
     for path in (scratch.path("junk"), "/dev/null"):
         reply = node.call("image", "import", path, "--name", "junk:1")
         check(reply.status in (1, 2), f"{path}: status {reply.status} {reply.err}")
@@ -240,6 +243,26 @@ def test_second_daemon(scratch):
     node.kill()
     node.start()
     check_equal(node.ok("run", "ls"), {"runs": []}, "a start after kill -9 needs no help")
+
+
+def test_daemon_that_cannot_start(scratch):
+    os.makedirs(scratch.path("used"))
+    with open(scratch.path("used", "file"), "w", encoding="utf-8") as f:
+        f.write("somebody's")
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    os.chmod(scratch.root, 0o755)
+    varved = shutil.copy(harness.VARVED, scratch.path("varved"))  # where nobody may go
+    for prefix, data, word in (([], scratch.path("no", "parent"), "lies in"),
+                               ([], scratch.path("used"), "used"),
+                               (nobody, scratch.path("data"), "root")):
+        result = subprocess.run([*prefix, varved, "--data", data, "--run-dir",
+                                 scratch.path("run"), "--allow-other-mount-namespace"],
+                                capture_output=True, text=True, timeout=60, check=False)
+        check(result.returncode in (1, 2), f"status with {data}: {result.stderr}")
+        check_equal(result.stderr.count("\n"), 1, f"lines with {data} ({result.stderr})")
+        check(word in result.stderr, f"with {data}: {result.stderr}")
+    check(not os.path.exists(scratch.path("data")), "something was made")
+    check_equal(os.listdir(scratch.path("used")), ["file"], "a directory that is not ours")
 
 
 def test_newer_schema_is_refused(scratch):
