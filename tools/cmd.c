@@ -161,6 +161,21 @@ int cmd_show(struct cmd_context *ctx, const char *prefix, bool slashes, int argc
                      : output_record(stdout, document, wall_ns(), err);
 }
 
+/* What a removal had to leave stands in the result, with the reason: nothing of it is hidden. */
+static void warn_of_rest(const json_t *result)
+{
+    static const struct {
+        const char *key;
+        const char *what;
+    } parts[] = {{"remote", "the copy in the remote"}, {"image", "the image on this node"}};
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        const json_t *part = json_object_get(result, parts[i].key);
+        const char *state = cmd_text(part, "state");
+        if (strcmp(state, "kept") == 0 || strcmp(state, "refused") == 0)
+            output_warning(stderr, "%s stays: %s", parts[i].what, cmd_text(part, "message"));
+    }
+}
+
 int cmd_remove_at(struct cmd_context *ctx, const char *word, const char *path,
                   const struct cmd_job_options *job, struct err *err)
 {
@@ -169,7 +184,10 @@ int cmd_remove_at(struct cmd_context *ctx, const char *word, const char *path,
     int rc = cmd_submit(ctx, request, job, &result, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    return ctx->json ? output_json(stdout, result, err) : cmd_print(err, "removed %s", word);
+    if (ctx->json)
+        return output_json(stdout, result, err);
+    warn_of_rest(result);
+    return cmd_print(err, "removed %s", word);
 }
 
 int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,

@@ -129,6 +129,24 @@ static void test_push_and_rm_take_a_name(void **state)
     }
 }
 
+static void test_rm_says_what_stays(void **state)
+{
+    struct fake_answer answers[] = {
+        {.status = 200, .body = "{\"id\":\"s-1\"}"},
+        job_answers[0],
+        {.status = 200,
+         .body = "{\"id\":\"j-1\",\"state\":\"done\",\"result\":{\"id\":\"s-1\","
+                 "\"remote\":{\"state\":\"refused\",\"message\":\"asked, refused\"},"
+                 "\"image\":{\"state\":\"removed\",\"message\":null}}}"}};
+    struct varve_call_setup setup = {.answers = answers, .answer_count = 3};
+    struct varve_call call;
+    varve_call(*state, &setup, VARVE_ARGS("snapshot", "rm", "a:1"), &call);
+    assert_int_equal(call.status, 0);
+    assert_string_equal(call.out, "removed a:1\n");
+    assert_string_equal(call.err, "varve: warning: the copy in the remote stays: asked, refused\n");
+    varve_call_free(&call);
+}
+
 static void test_a_name_of_no_snapshot(void **state)
 {
     static const struct fake_answer answer = {
@@ -169,6 +187,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_push, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_push_and_rm_take_a_name, scratch_setup,
                                         scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_rm_says_what_stays, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_name_of_no_snapshot, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_ls, scratch_setup, scratch_teardown),
