@@ -20,7 +20,7 @@
  * proved unreferenced (I5).
  *
  * The families of calls stand in catalog_image.h, catalog_run.h, catalog_snapshot.h,
- * catalog_job.h, catalog_lease.h and catalog_event.h. Times are wall-clock nanoseconds. Strings
+ * catalog_job.h, catalog_lease.h, catalog_layer.h and catalog_event.h. Times are wall-clock nanoseconds. Strings
  * in records are owned by the record and freed by its *_free function, NULL where a column is
  * NULL. "get" of a missing row is ERR_NOT_FOUND with a sentence for the user.
  *
@@ -36,7 +36,7 @@
 #include "err.h"
 
 enum {
-    CATALOG_SCHEMA_VERSION = 1,
+    CATALOG_SCHEMA_VERSION = 2,
 };
 
 struct catalog;

@@ -337,6 +337,8 @@ static int queue_bytes(struct catalog *catalog, const struct catalog_image *imag
         rc = catalog_key_queue_unnamed(catalog, "blob:", image->layers[i].digest, err);
         if (rc == 0)
             rc = catalog_key_queue_unnamed(catalog, "layer:", image->layers[i].chain_id, err);
+        if (rc == 0)
+            rc = catalog_key_queue_unnamed(catalog, "diff:", image->layers[i].diff_id, err);
     }
     return rc;
 }

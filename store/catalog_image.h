@@ -57,7 +57,7 @@ int catalog_image_name_get(struct catalog *catalog, const char *name, char **ret
 /* Removes a name. ERR_NOT_FOUND when it is not there. */
 int catalog_image_name_remove(struct catalog *catalog, const char *name, struct err *err);
 
-/* Removes an image and its names, and queues every blob and unpacked layer that no other image
- * names for deletion (catalog_lease.h), in one transaction. ERR_CONFLICT, naming it, when a run
+/* Removes an image and its names, and queues every blob and layer image that no other image
+ * needs for deletion (catalog_lease.h), in one transaction. ERR_CONFLICT, naming it, when a run
  * uses the image or a snapshot has it at durability local. */
 int catalog_image_remove(struct catalog *catalog, const char *digest, struct err *err);

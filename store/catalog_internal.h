@@ -73,6 +73,8 @@ struct catalog_schema_step {
 
 /* The tables of version 1 (catalog_schema_v1.c). */
 extern const char *const catalog_schema_v1[];
+/* What version 2 adds (catalog_schema_v2.c). */
+extern const char *const catalog_schema_v2[];
 
 /* The steps of this program; their number is CATALOG_SCHEMA_VERSION. */
 extern const struct catalog_schema_step catalog_schema_steps[CATALOG_SCHEMA_VERSION];

@@ -6,13 +6,15 @@
 
 #include <string.h>
 
-/* The two kinds of objects that a key can name. */
+/* The kinds of objects that a key can name. */
 enum key_kind {
     KEY_BLOB,
     KEY_LAYER,
+    KEY_DIFF,
 };
 
-static const char *const key_prefixes[] = {[KEY_BLOB] = "blob:", [KEY_LAYER] = "layer:"};
+static const char *const key_prefixes[] = {
+    [KEY_BLOB] = "blob:", [KEY_LAYER] = "layer:", [KEY_DIFF] = "diff:"};
 
 /* Takes a key apart; the digest is borrowed from it. */
 static int parse_key(const char *key, enum key_kind *ret_kind, const char **ret_digest,
@@ -49,6 +51,9 @@ int catalog_key_is_named(struct catalog *catalog, const char *key, struct err *e
         return rc;
     if (kind == KEY_LAYER)
         return catalog_stmt_exists(catalog, err, "SELECT 1 FROM layers WHERE chain_id = ?", "s",
+                                   digest);
+    if (kind == KEY_DIFF)
+        return catalog_stmt_exists(catalog, err, "SELECT 1 FROM layers WHERE diff_id = ?", "s",
                                    digest);
     return catalog_stmt_exists(catalog, err,
                                "SELECT 1 WHERE EXISTS (SELECT 1 FROM layers WHERE digest = ?1)"

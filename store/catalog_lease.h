@@ -4,7 +4,13 @@
  * what it makes of them is recorded. Removal first makes the record go, in a transaction that
  * queues the bytes; then catalog_deletion_next() hands out queued objects one by one.
  *
- *   key: "blob:sha256:..." or "layer:sha256:..." (an unpacked layer by chain ID)
+ *   key                 the bytes                                   referenced while an image
+ *   "blob:sha256:..."   a blob                                      names it
+ *   "layer:sha256:..."  a layer image that is keyed by chain ID     has a layer with this chain ID
+ *   "diff:sha256:..."   a layer image that is keyed by diff ID      has a layer with this diff ID
+ *
+ * Which of the two keys a layer's image will have is not known before it was made, so whoever needs
+ * a layer leases both.
  *
  * The deleter calls next, removes the bytes *while the transaction is open*, and calls done. A
  * reference that came meanwhile takes the object off the queue; one that is leased waits in the

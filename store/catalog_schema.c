@@ -6,6 +6,7 @@
 /* A step is never changed once a release has it; the next version gets a step of its own. */
 const struct catalog_schema_step catalog_schema_steps[CATALOG_SCHEMA_VERSION] = {
     {.statements = catalog_schema_v1},
+    {.statements = catalog_schema_v2},
 };
 
 static int refuse_foreign(const struct catalog *catalog, struct err *err)

@@ -19,6 +19,8 @@ static int remove_bytes(struct node *node, const char *key, char ret_temp[32], s
             memcpy(ret_temp, temp, sizeof temp);
         return rc < 0 ? rc : 0;
     }
+    if (strncmp(key, "diff:", 5) == 0)
+        return 0; /* trees are keyed by chain ID alone */
     struct digest digest;
     int rc = digest_parse(digest_text, &digest, err);
     return rc == 0 ? blobs_remove(node->blobs, &digest, err) : rc;

@@ -137,6 +137,7 @@ static void test_one_blob_in_several_places(void **state)
     assert_true(is_queued(fixture, "blob:", 0xaa));
     assert_true(is_queued(fixture, "layer:", 0x50));
     assert_true(is_queued(fixture, "layer:", 0x51));
+    assert_true(is_queued(fixture, "diff:", 0xaa));
 }
 
 static void test_an_image_without_layers(void **state)
@@ -242,13 +243,15 @@ static void test_remove_queues_everything_of_a_lone_image(void **state)
         snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", tables[i]);
         assert_int_equal(fixture_query(fixture, sql), 0);
     }
-    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM deletions"), 6);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM deletions"), 8);
     assert_true(is_queued(fixture, "blob:", 1));
     assert_true(is_queued(fixture, "blob:", 2));
     assert_true(is_queued(fixture, "blob:", 0x10));
     assert_true(is_queued(fixture, "blob:", 0x20));
     assert_true(is_queued(fixture, "layer:", 0x12));
     assert_true(is_queued(fixture, "layer:", 0x22));
+    assert_true(is_queued(fixture, "diff:", 0x11));
+    assert_true(is_queued(fixture, "diff:", 0x21));
 }
 
 static void test_remove_leaves_what_others_name(void **state)
@@ -258,7 +261,7 @@ static void test_remove_leaves_what_others_name(void **state)
     put(fixture, 0x100, two_layers, 2);
     set_name(fixture, "other:1", 0x100);
     assert_int_equal(catalog_image_remove(fixture->catalog, fixture_digest(1), NULL), 0);
-    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM deletions"), 4);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM deletions"), 5);
     assert_true(is_queued(fixture, "blob:", 1));
     assert_true(is_queued(fixture, "blob:", 2));
     assert_true(is_queued(fixture, "blob:", 0x30));
@@ -270,7 +273,31 @@ static void test_remove_leaves_what_others_name(void **state)
     catalog_image_free(&image);
     /* With the last one everything goes. */
     assert_int_equal(catalog_image_remove(fixture->catalog, fixture_digest(0x100), NULL), 0);
-    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM deletions"), 10);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM deletions"), 13);
+}
+
+/* Images with one layer in common at different places share its image, not its chains. */
+static void test_remove_leaves_a_layer_that_stands_elsewhere(void **state)
+{
+    struct fixture *fixture = *state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct catalog_layer layer = {(char *)fixture_digest(0x10 + i), (char *)"m", 5,
+                                      (char *)fixture_digest(0x20),
+                                      (char *)fixture_digest(0x30 + i)};
+        struct catalog_image image = {.digest = (char *)fixture_digest(1 + i),
+                                      .media_type = (char *)"m",
+                                      .config_digest = (char *)fixture_digest(8),
+                                      .origin = (char *)"pull",
+                                      .layers = &layer,
+                                      .layer_count = 1};
+        assert_int_equal(catalog_image_put(fixture->catalog, &image, NULL), 0);
+    }
+    assert_int_equal(catalog_image_remove(fixture->catalog, fixture_digest(1), NULL), 0);
+    assert_true(is_queued(fixture, "layer:", 0x30));
+    assert_false(is_queued(fixture, "diff:", 0x20));
+    assert_int_equal(catalog_image_remove(fixture->catalog, fixture_digest(2), NULL), 0);
+    assert_true(is_queued(fixture, "layer:", 0x31));
+    assert_true(is_queued(fixture, "diff:", 0x20));
 }
 
 static void test_a_shared_config_stays(void **state)
@@ -368,6 +395,7 @@ int main(void)
         with_fixture(test_names),
         with_fixture(test_remove_queues_everything_of_a_lone_image),
         with_fixture(test_remove_leaves_what_others_name),
+        with_fixture(test_remove_leaves_a_layer_that_stands_elsewhere),
         with_fixture(test_a_shared_config_stays),
         with_fixture(test_an_image_in_use_stays),
         with_fixture(test_the_only_copy_of_a_snapshot_stays),

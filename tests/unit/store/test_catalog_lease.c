@@ -86,6 +86,8 @@ static void test_keys_of_another_form(void **state)
         "blob:sha256:00000000000000000000000000000000000000000000000000000000000000011",
         "blob:sha256:000000000000000000000000000000000000000000000000000000000000000G",
         "layer:sha256:../../../../../../etc/passwd",
+        "diff:0000000000000000000000000000000000000000000000000000000000000001",
+        "diff-sha256:0000000000000000000000000000000000000000000000000000000000000001",
         "volume:sha256:0000000000000000000000000000000000000000000000000000000000000001",
     };
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -213,14 +215,17 @@ static void test_a_reference_wins(void **state)
     queue(fixture, fixture_key("blob:", 1));     /* a manifest */
     queue(fixture, fixture_key("blob:", 2));     /* a config */
     queue(fixture, fixture_key("blob:", 0x10));  /* a layer's blob */
-    queue(fixture, fixture_key("layer:", 0x12)); /* an unpacked layer */
+    queue(fixture, fixture_key("layer:", 0x12)); /* an image of its chain */
     queue(fixture, fixture_key("blob:", 0x12));  /* the same digest as a blob: nobody's */
     queue(fixture, fixture_key("layer:", 0x10)); /* the same digest as a chain ID: nobody's */
     queue(fixture, fixture_key("blob:", 0x11));  /* a diff ID is no blob */
+    queue(fixture, fixture_key("diff:", 0x11));  /* an image of the layer alone */
+    queue(fixture, fixture_key("diff:", 0x12));  /* a chain ID is no diff ID */
     assert_int_equal(fixture_put_image(fixture, 1, layers, 1, NULL), 0);
     assert_next(fixture, fixture_key("blob:", 0x12));
     assert_next(fixture, fixture_key("layer:", 0x10));
     assert_next(fixture, fixture_key("blob:", 0x11));
+    assert_next(fixture, fixture_key("diff:", 0x12));
     assert_none(fixture);
     assert_int_equal(queued(fixture), 0);
 }

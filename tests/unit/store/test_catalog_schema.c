@@ -177,7 +177,60 @@ static void test_a_kill_leaves_whole_steps(void **state)
     assert_version(fixture, 3);
 }
 
-/* Version 1 */
+/* Version 2 */
+
+/* The database of a version 1 with data in it. */
+static void make_version_1(struct fixture *fixture)
+{
+    static const unsigned layers[] = {0x10, 0x20};
+    struct err err;
+    assert_int_equal(open_with(fixture, catalog_schema_steps, 1, &err), 0);
+    assert_version(fixture, 1);
+    assert_int_equal(fixture_put_image(fixture, 1, layers, 2, &err), 0);
+    assert_int_equal(
+        catalog_image_name_set(fixture->catalog, "a:1", fixture_digest(1), false, &err), 0);
+    assert_int_equal(fixture_add_run(fixture, "r-1", 1, &err), 0);
+    fixture_add_job(fixture, "j-1");
+    fixture_close(fixture);
+}
+
+static void assert_upgraded(struct fixture *fixture)
+{
+    fixture_open(fixture);
+    assert_version(fixture, CATALOG_SCHEMA_VERSION);
+    struct catalog_image image;
+    assert_int_equal(catalog_image_get(fixture->catalog, fixture_digest(1), &image, NULL), 0);
+    assert_int_equal(image.layer_count, 2);
+    assert_string_equal(image.names[0], "a:1");
+    catalog_image_free(&image);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM runs"), 1);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM jobs"), 1);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM layer_images"), 0);
+    assert_int_equal(
+        fixture_query(fixture, "SELECT count(*) FROM sqlite_schema WHERE name = 'layers_diff'"), 1);
+}
+
+static void test_version_1_is_upgraded_with_its_data(void **state)
+{
+    struct fixture *fixture = *state;
+    make_version_1(fixture);
+    assert_upgraded(fixture);
+    fixture_close(fixture);
+    struct err err;
+    int rc = open_with(fixture, catalog_schema_steps, 1, &err);
+    assert_failed(rc, &err, ERR_TOO_NEW, "schema version 2, this program knows versions up to 1");
+}
+
+static void test_an_upgrade_survives_a_kill(void **state)
+{
+    struct fixture *fixture = *state;
+    make_version_1(fixture);
+    kill_at(fixture, catalog_schema_steps, CATALOG_SCHEMA_VERSION, "catalog.before-commit=kill:1");
+    kill_at(fixture, catalog_schema_steps, CATALOG_SCHEMA_VERSION, "catalog.after-commit=kill:1");
+    assert_upgraded(fixture);
+}
+
+/* The tables */
 
 static void test_every_table_is_strict(void **state)
 {
@@ -188,7 +241,7 @@ static void test_every_table_is_strict(void **state)
                      0);
     assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM pragma_table_list"
                                             " WHERE schema = 'main' AND strict = 1"),
-                     22);
+                     23);
 }
 
 /* A reference to a column without a unique index shows only when rows go. */
@@ -196,10 +249,10 @@ static void test_every_reference_is_sound(void **state)
 {
     struct fixture *fixture = *state;
     static const char *const tables[] = {
-        "images",     "image_names", "layers",     "image_layers", "volumes",   "runs",
-        "snapshots",  "workspaces",  "mounts",     "checkpoints",  "pauses",    "pause_volumes",
-        "jobs",       "steps",       "holds",      "leases",       "deletions", "plans",
-        "plan_items", "trash",       "trash_keys", "events",
+        "images",     "image_names", "layers",     "image_layers", "volumes",      "runs",
+        "snapshots",  "workspaces",  "mounts",     "checkpoints",  "pauses",       "pause_volumes",
+        "jobs",       "steps",       "holds",      "leases",       "deletions",    "plans",
+        "plan_items", "trash",       "trash_keys", "events",       "layer_images",
     };
     for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
         char sql[64];
@@ -227,6 +280,7 @@ static void test_every_reference_has_an_index(void **state)
 #define IMAGE                                                                                      \
     "INSERT INTO images (digest, media_type, size, config_digest, config_size, origin, "           \
     "created_ns) VALUES (" D ", 'm', 1, " D ", 1, 'import', 1);"
+#define LAYER_IMAGE(key) "INSERT INTO layer_images VALUES (" key ", 1, 1, 0, '', 1, 1)"
 #define VOLUME                                                                                     \
     "INSERT INTO volumes (id, lineage, state, state_ns, size, created_ns)"                         \
     " VALUES ('v', 'l', 'attached', 1, 1, 1);"
@@ -267,6 +321,13 @@ static void test_bad_rows_are_refused(void **state)
                " VALUES ('v', '/a', 1, 'mounted', 1), ('v', '/a', 1, 'mounted', 1)",
         VOLUME "INSERT INTO mounts (volume, checkpoint, path, read_only, state, created_ns)"
                " VALUES ('v', 'c', '/a', 0, 'mounted', 1)",
+        /* layer images: keys are names of files */
+        LAYER_IMAGE("'diff-../../../../../../../../../../../../../../../../../../../../etc/x'"),
+        LAYER_IMAGE("'diff-000000000000000000000000000000000000000000000000000000000000000g'"),
+        LAYER_IMAGE("'diff-00000000000000000000000000000000000000000000000000000000000000001'"),
+        LAYER_IMAGE("'chain-000000000000000000000000000000000000000000000000000000000000001'"),
+        LAYER_IMAGE("'layer-0000000000000000000000000000000000000000000000000000000000000001'"),
+        LAYER_IMAGE("'0000000000000000000000000000000000000000000000000000000000000001'"),
         /* jobs: states with their times and codes, one per object */
         "INSERT INTO jobs (id, kind, uid, params, state, created_ns)"
         " VALUES ('j', 'k', 0, '{}', 'done', 1)",
@@ -304,6 +365,8 @@ static void test_rows_that_later_parts_need_are_accepted(void **state)
         VOLUME "INSERT INTO mounts (volume, checkpoint, path, read_only, state, created_ns)"
                " VALUES ('v', NULL, '/a', 0, 'mounted', 1), ('v', 'c', '/b', 1, 'mounted', 1),"
                " ('v', 'c', '/c', 1, 'mounted', 1)",
+        LAYER_IMAGE("'diff-000000000000000000000000000000000000000000000000000000000000000f'"),
+        LAYER_IMAGE("'chain-000000000000000000000000000000000000000000000000000000000000000f'"),
         /* the same key of two users; a new job for an object whose last one has ended */
         "INSERT INTO jobs (id, kind, object, key, uid, params, state, created_ns, finished_ns)"
         " VALUES ('j', 'k', 'o', 'x', 0, '{}', 'done', 1, 2),"
@@ -326,6 +389,8 @@ int main(void)
         with_scratch_only(test_steps_before_the_one_that_fails_stay),
         with_scratch_only(test_a_step_that_breaks_references_is_undone),
         with_scratch_only(test_a_kill_leaves_whole_steps),
+        with_scratch_only(test_version_1_is_upgraded_with_its_data),
+        with_scratch_only(test_an_upgrade_survives_a_kill),
         with_fixture(test_every_table_is_strict),
         with_fixture(test_every_reference_is_sound),
         with_fixture(test_every_reference_has_an_index),
