@@ -55,8 +55,7 @@ static int make_upper(struct node *node, int dir_fd, const struct catalog_image 
 
 /* The directories have no content that others rely on, and the row says "creating" until they are
  * complete and synced, so they are made in place. */
-static int make_in(struct node *node, int dir_fd, const struct catalog_image *image,
-                   struct err *err)
+int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *image, struct err *err)
 {
     int rc = make_upper(node, dir_fd, image, err);
     if (rc < 0)
@@ -73,7 +72,7 @@ int run_dirs_make(struct node *node, const char *id, const struct catalog_image 
                   struct err *err)
 {
     cleanup_fd int dir = fdio_open_dir(node->runs_fd, id, 0700, err);
-    int rc = dir < 0 ? dir : make_in(node, dir, image, err);
+    int rc = dir < 0 ? dir : run_dirs_fill(node, dir, image, err);
     return rc < 0 ? err_wrap(err, rc, "cannot make %s/runs/%s", node->data_dir, id) : 0;
 }
 

@@ -48,6 +48,10 @@ int run_dirs_check_unused(const struct node *node, const char *id, struct err *e
  * root, as it shows as the root of the merged tree, and a work directory. */
 int run_dirs_make(struct node *node, const char *id, const struct catalog_image *image,
                   struct err *err);
+/* The same inside a directory that is there. The layers are there (and mounted, where layers are
+ * mounts). */
+int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *image,
+                  struct err *err);
 /* Makes RUN/runs/ID and mounts. The layers are there. */
 int run_dirs_mount(struct node *node, const char *id, const struct catalog_image *image,
                    struct err *err);
