@@ -172,7 +172,8 @@ int registry_blob_put(struct remote *remote, const char *repository, const struc
 }
 
 static int get_blob(struct registry *registry, const char *repository, const struct digest *digest,
-                    remote_sink sink, void *arg, struct err *err)
+                    remote_sink sink, void *sink_arg, remote_progress progress, void *progress_arg,
+                    struct err *err)
 {
     cleanup_free char *url = NULL;
     int rc = blob_url(registry, repository, digest, &url, err);
@@ -181,8 +182,10 @@ static int get_blob(struct registry *registry, const char *repository, const str
     struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
                                             .url = url,
                                             .sink = sink,
-                                            .sink_arg = arg,
-                                            .sink_max = UINT64_MAX};
+                                            .sink_arg = sink_arg,
+                                            .sink_max = UINT64_MAX,
+                                            .progress = progress,
+                                            .progress_arg = progress_arg};
     cleanup_http_response struct registry_http_response response = {0};
     rc = registry_http_perform(registry->http, &request, &response, err);
     if (rc < 0)
@@ -191,11 +194,13 @@ static int get_blob(struct registry *registry, const char *repository, const str
 }
 
 int registry_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
-                      remote_sink sink, void *arg, struct err *err)
+                      remote_sink sink, void *sink_arg, remote_progress progress,
+                      void *progress_arg, struct err *err)
 {
     int rc = reference_check_repository(repository, err);
     if (rc < 0)
         return rc;
-    rc = get_blob(registry_of(remote), repository, digest, sink, arg, err);
+    rc = get_blob(registry_of(remote), repository, digest, sink, sink_arg, progress, progress_arg,
+                  err);
     return wrap(rc, repository, err);
 }

@@ -7,6 +7,7 @@
 
 enum {
     STALL_BYTES_PER_SECOND = 1,
+    DOWNLOAD_PIECE = 256 * 1024, /* bytes that the sink gets at once, at most */
 };
 
 /* One request on the wire and its answer. */
@@ -267,6 +268,7 @@ static CURLcode set_request(CURL *curl, struct exchange *exchange, struct curl_s
     switch (exchange->request->method) {
     case REGISTRY_HTTP_GET:
         SET(CURLOPT_HTTPGET, 1L);
+        SET(CURLOPT_BUFFERSIZE, (long)DOWNLOAD_PIECE);
         break;
     case REGISTRY_HTTP_HEAD:
         SET(CURLOPT_NOBODY, 1L);

@@ -83,7 +83,7 @@ struct registry_http_request {
     void *progress_arg;
 
     /* GET: takes the body of an answer with status 200; more than `sink_max` bytes are
-     * ERR_TOO_LARGE. */
+     * ERR_TOO_LARGE. `progress` is called then, too; what it is told has no meaning. */
     remote_sink sink;
     void *sink_arg;
     uint64_t sink_max;

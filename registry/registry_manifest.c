@@ -80,7 +80,8 @@ static int add_to_buf(void *arg, const void *bytes, size_t len, struct err *err)
 }
 
 static int fetch(struct registry *registry, const char *repository, const char *reference,
-                 struct buf *body, struct registry_http_response *ret, struct err *err)
+                 remote_progress progress, void *progress_arg, struct buf *body,
+                 struct registry_http_response *ret, struct err *err)
 {
     cleanup_free char *url = NULL;
     int rc = registry_make_url(registry, repository, "manifests", reference, &url, err);
@@ -94,7 +95,9 @@ static int fetch(struct registry *registry, const char *repository, const char *
                                             .headers = headers,
                                             .sink = add_to_buf,
                                             .sink_arg = body,
-                                            .sink_max = REMOTE_MANIFEST_MAX};
+                                            .sink_max = REMOTE_MANIFEST_MAX,
+                                            .progress = progress,
+                                            .progress_arg = progress_arg};
     cleanup_http_response struct registry_http_response response = {0};
     rc = registry_http_perform(registry->http, &request, &response, err);
     if (rc < 0)
@@ -107,14 +110,16 @@ static int fetch(struct registry *registry, const char *repository, const char *
 }
 
 int registry_manifest_get(struct remote *remote, const char *repository, const char *reference,
-                          struct remote_manifest *ret, struct err *err)
+                          remote_progress progress, void *progress_arg, struct remote_manifest *ret,
+                          struct err *err)
 {
     int rc = check_names(repository, reference, err);
     if (rc < 0)
         return rc;
     cleanup_buf struct buf body = BUF_INIT(REMOTE_MANIFEST_MAX);
     cleanup_http_response struct registry_http_response response = {0};
-    rc = fetch(registry_of(remote), repository, reference, &body, &response, err);
+    rc = fetch(registry_of(remote), repository, reference, progress, progress_arg, &body, &response,
+               err);
     if (rc < 0)
         return rc;
     const char *type;

@@ -49,6 +49,13 @@ int blob_writer_write(struct blob_writer *writer, const void *bytes, size_t len,
     return rc;
 }
 
+int blob_writer_open_reader(const struct blob_writer *writer, struct err *err)
+{
+    const struct publish *publish = &writer->publish;
+    int fd = openat(publish->temp_dir, publish->temp, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? err_errno(err, errno, "cannot read a blob in %s", writer->blobs->path) : fd;
+}
+
 static int check_expected(const struct blob_writer *writer, const struct digest *found,
                           const struct digest *expected, uint64_t expected_size, struct err *err)
 {

@@ -116,6 +116,10 @@ int blob_writer_write(struct blob_writer *writer, const void *bytes, size_t len,
  * damaged and is replaced. Either way it is durable afterwards (I3). */
 int blob_writer_commit(struct blob_writer *writer, const struct digest *expected,
                        uint64_t expected_size, struct digest *ret, struct err *err);
+/* Opens what is being written for reading, with a position of its own, for somebody who works on
+ * the bytes while they arrive. Until the commit nobody knows whether they are right (I6). Returns a
+ * descriptor or -errno. */
+int blob_writer_open_reader(const struct blob_writer *writer, struct err *err);
 void blob_writer_free(struct blob_writer *writer);
 #define cleanup_blob_writer cleanup_with(blob_writer_free)
 

@@ -154,8 +154,17 @@ struct pull {
     uint64_t size; /* UINT64_MAX: any */
     remote_progress progress;
     void *arg;
+    const struct remote_watch *watch; /* NULL: nobody */
     int rc; /* of the first failure here, whatever the implementation makes of it */
 };
+
+static int on_pull_progress(void *arg, uint64_t done, uint64_t total)
+{
+    const struct pull *pull = arg;
+    (void)done;
+    total = pull->size == UINT64_MAX ? 0 : pull->size;
+    return pull->progress ? pull->progress(pull->arg, pull->writer.size, total) : 0;
+}
 
 static int take(struct pull *pull, const void *bytes, size_t len, struct err *err)
 {
@@ -163,10 +172,11 @@ static int take(struct pull *pull, const void *bytes, size_t len, struct err *er
         return err_fail(err, ERR_DIGEST, "more than the announced %" PRIu64 " bytes arrive",
                         pull->size);
     int rc = blob_writer_write(&pull->writer, bytes, len, err);
-    if (rc < 0 || !pull->progress)
+    if (rc == 0 && pull->watch)
+        rc = pull->watch->grown(pull->watch->arg, pull->writer.size, err);
+    if (rc < 0)
         return rc;
-    uint64_t total = pull->size == UINT64_MAX ? 0 : pull->size;
-    if (pull->progress(pull->arg, pull->writer.size, total) != 0)
+    if (on_pull_progress(pull, 0, 0) != 0)
         return err_fail(err, ERR_CANCELLED, "the download was cancelled");
     return 0;
 }
@@ -179,14 +189,25 @@ static int pull_sink(void *arg, const void *bytes, size_t len, struct err *err)
     return pull->rc;
 }
 
+static int tell_begun(const struct pull *pull, struct err *err)
+{
+    if (!pull->watch)
+        return 0;
+    cleanup_fd int fd = blob_writer_open_reader(&pull->writer, err);
+    return fd < 0 ? fd : pull->watch->begun(pull->watch->arg, fd, err);
+}
+
 static int download(struct remote *remote, const char *repository, struct blobs *blobs,
                     const struct digest *digest, struct pull *pull, struct err *err)
 {
     uint64_t limit = pull->size == UINT64_MAX ? (uint64_t)OCI_BLOB_BYTES_MAX : pull->size;
     int rc = blob_writer_begin(blobs, limit, &pull->writer, err);
+    if (rc == 0)
+        rc = tell_begun(pull, err);
     if (rc < 0)
         return rc;
-    rc = remote->ops->blob_get(remote, repository, digest, pull_sink, pull, err);
+    rc = remote->ops->blob_get(remote, repository, digest, pull_sink, pull, on_pull_progress, pull,
+                               err);
     if (rc >= 0)
         rc = pull->rc;
     struct digest found;
@@ -197,7 +218,8 @@ static int download(struct remote *remote, const char *repository, struct blobs 
 
 int remote_pull_blob(struct remote *remote, const char *repository, struct blobs *blobs,
                      const struct digest *digest, uint64_t size, remote_progress progress,
-                     void *arg, bool *ret_downloaded, struct err *err)
+                     void *arg, const struct remote_watch *watch, bool *ret_downloaded,
+                     struct err *err)
 {
     int rc = check_repository(repository, err);
     if (rc < 0)
@@ -206,8 +228,11 @@ int remote_pull_blob(struct remote *remote, const char *repository, struct blobs
     if (present < 0)
         return present;
     if (!present) {
-        struct pull pull = {
-            .writer = BLOB_WRITER_INIT, .size = size, .progress = progress, .arg = arg};
+        struct pull pull = {.writer = BLOB_WRITER_INIT,
+                            .size = size,
+                            .progress = progress,
+                            .arg = arg,
+                            .watch = watch};
         rc = download(remote, repository, blobs, digest, &pull, err);
         blob_writer_free(&pull.writer);
         if (rc < 0)
@@ -248,11 +273,18 @@ static int check_fetched(struct remote_manifest *manifest, const char *reference
 int remote_manifest_get(struct remote *remote, const char *repository, const char *reference,
                         struct remote_manifest *ret, struct err *err)
 {
+    return remote_manifest_get_or_stop(remote, repository, reference, NULL, NULL, ret, err);
+}
+
+int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
+                                const char *reference, remote_progress progress, void *arg,
+                                struct remote_manifest *ret, struct err *err)
+{
     cleanup_remote_manifest struct remote_manifest manifest = {.bytes = NULL};
     int rc = check_reference(repository, reference, err);
     if (rc < 0)
         return rc;
-    rc = remote->ops->manifest_get(remote, repository, reference, &manifest, err);
+    rc = remote->ops->manifest_get(remote, repository, reference, progress, arg, &manifest, err);
     if (rc >= 0)
         rc = check_fetched(&manifest, reference, err);
     if (rc < 0)

@@ -44,6 +44,17 @@ typedef int (*remote_sink)(void *arg, const void *bytes, size_t len, struct err 
  * 0 when it is not known. Callers may give NULL. */
 typedef int (*remote_progress)(void *arg, uint64_t done, uint64_t total);
 
+/* Who works on a blob while it is being downloaded. A failure of either call ends the download and
+ * is its failure. */
+struct remote_watch {
+    /* Once, before the first byte: the file that the blob is written to, opened for reading;
+     * borrowed for the call. */
+    int (*begun)(void *arg, int fd, struct err *err);
+    /* After each piece: the first `size` bytes are there. The digest is checked after the last. */
+    int (*grown)(void *arg, uint64_t size, struct err *err);
+    void *arg;
+};
+
 struct remote_ops {
     /* 1 present (size in *ret_size when known, else UINT64_MAX), 0 absent, or -errno. */
     int (*blob_stat)(struct remote *remote, const char *repository, const struct digest *digest,
@@ -52,12 +63,15 @@ struct remote_ops {
      * after the remote has confirmed the digest. */
     int (*blob_put)(struct remote *remote, const char *repository, const struct digest *digest,
                     int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
-    /* Sends the blob's bytes to the sink, in order. */
+    /* Sends the blob's bytes to the sink, in order. Where a peer can be silent, `progress` (may be
+     * NULL) is called at least once a second all the time, so that it can ask for the end. */
     int (*blob_get)(struct remote *remote, const char *repository, const struct digest *digest,
-                    remote_sink sink, void *arg, struct err *err);
-    /* ERR_NOT_FOUND when there is none. */
+                    remote_sink sink, void *sink_arg, remote_progress progress, void *progress_arg,
+                    struct err *err);
+    /* ERR_NOT_FOUND when there is none. `progress` as for blob_get. */
     int (*manifest_get)(struct remote *remote, const char *repository, const char *reference,
-                        struct remote_manifest *ret, struct err *err);
+                        remote_progress progress, void *progress_arg, struct remote_manifest *ret,
+                        struct err *err);
     /* Stores a manifest under a tag, or under its digest alone when tag is NULL. */
     int (*manifest_put)(struct remote *remote, const char *repository, const char *tag,
                         const char *media_type, const void *bytes, size_t len, struct err *err);
@@ -97,14 +111,20 @@ int remote_push_blob(struct remote *remote, const char *repository, struct blobs
 int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
                         uint64_t size, struct err *err);
 /* Downloads a blob into the store unless it is there; digest and size (UINT64_MAX: any) checked
- * before it gets its name, and more bytes than `size` end the transfer at once. *ret_downloaded
- * may be NULL. */
+ * before it gets its name, and more bytes than `size` end the transfer at once. `progress` is
+ * called while nothing moves, too. `watch` (may be NULL) hears nothing of a blob that is there.
+ * *ret_downloaded may be NULL. */
 int remote_pull_blob(struct remote *remote, const char *repository, struct blobs *blobs,
                      const struct digest *digest, uint64_t size, remote_progress progress,
-                     void *arg, bool *ret_downloaded, struct err *err);
+                     void *arg, const struct remote_watch *watch, bool *ret_downloaded,
+                     struct err *err);
 /* Fetches a manifest; when `reference` is a digest the bytes are checked against it. */
 int remote_manifest_get(struct remote *remote, const char *repository, const char *reference,
                         struct remote_manifest *ret, struct err *err);
+/* The same with somebody who can ask for its end, also while nothing moves (ERR_CANCELLED). */
+int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
+                                const char *reference, remote_progress progress, void *arg,
+                                struct remote_manifest *ret, struct err *err);
 /* Stores a manifest, under its digest alone when `tag` is NULL, and reads it back by its digest.
  * A media type of NULL stands for what the bytes say. ERR_REFUSED when the remote misses a blob
  * that it names. */

@@ -85,9 +85,11 @@ static int op_blob_put(struct remote *remote, const char *repository, const stru
 }
 
 static int op_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
-                       remote_sink sink, void *arg, struct err *err)
+                       remote_sink sink, void *sink_arg, remote_progress progress,
+                       void *progress_arg, struct err *err)
 {
     (void)repository;
+    (void)progress, (void)progress_arg; /* a disk is never silent */
     uint64_t size;
     cleanup_fd int fd = blobs_open_blob(blobs_of(remote), digest, &size, err);
     if (fd < 0)
@@ -102,7 +104,7 @@ static int op_blob_get(struct remote *remote, const char *repository, const stru
             return err_errno(err, (int)n, "cannot read a blob");
         if (n == 0)
             return 0;
-        int rc = sink(arg, chunk, (size_t)n, err);
+        int rc = sink(sink_arg, chunk, (size_t)n, err);
         if (rc < 0)
             return rc;
     }
@@ -240,8 +242,10 @@ static int get_by_tag(struct blobs *blobs, const char *repository, const char *t
 }
 
 static int op_manifest_get(struct remote *remote, const char *repository, const char *reference,
+                           remote_progress progress, void *progress_arg,
                            struct remote_manifest *ret, struct err *err)
 {
+    (void)progress, (void)progress_arg;
     struct digest digest;
     if (digest_parse(reference, &digest, NULL) == 0)
         return read_manifest(blobs_of(remote), &digest, NULL, ret, err);

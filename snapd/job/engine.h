@@ -83,11 +83,15 @@ int engine_wait(struct engine *engine, const char *id, int seconds, struct err *
  * row. Other rows stay as they are. */
 void engine_overlay(struct engine *engine, struct catalog_job *row);
 
-/* For the functions of kinds. */
+/* For the functions of kinds. job_stop() and job_progress() may be called by several threads of one
+ * job at once, the others by the job's own. */
 struct node *job_node(const struct job *job);
 const char *job_id(const struct job *job);
 const json_t *job_params(const struct job *job);
 /* Notes durably that a step begins. Fails with ERR_INTERRUPTED when the daemon stops. */
 int job_step(struct job *job, const char *step, struct err *err);
+/* 0, or ERR_INTERRUPTED when the daemon stops. `job` is a struct job; the type is that of
+ * convert_stop (restore/convert.h). */
+int job_stop(void *job, struct err *err);
 /* Notes progress (written at most once a second). Fails only with ERR_INTERRUPTED. */
 int job_progress(struct job *job, uint64_t done, uint64_t total, const char *unit, struct err *err);

@@ -49,17 +49,18 @@ const json_t *job_params(const struct job *job)
     return job->params;
 }
 
-static int check_stop(struct job *job, struct err *err)
+int job_stop(void *arg, struct err *err)
 {
+    struct job *job = arg;
     if (!atomic_load(job->stopping))
         return 0;
-    job->interrupted = true;
+    atomic_store(&job->interrupted, true);
     return err_fail(err, ERR_INTERRUPTED, "the daemon is stopping");
 }
 
 int job_step(struct job *job, const char *step, struct err *err)
 {
-    int rc = check_stop(job, err);
+    int rc = job_stop(job, err);
     if (rc < 0)
         return rc;
     pthread_mutex_lock(&job->lock);
@@ -76,12 +77,14 @@ static int64_t clamp(uint64_t value)
 
 int job_progress(struct job *job, uint64_t done, uint64_t total, const char *unit, struct err *err)
 {
-    int rc = check_stop(job, err);
+    int rc = job_stop(job, err);
     if (rc < 0)
         return rc;
     int64_t now = clock_mono_ns(&job->node->clock);
-    bool write = job->written_ns == 0 || now - job->written_ns >= CLOCK_NS_PER_S;
     pthread_mutex_lock(&job->lock);
+    bool write = job->written_ns == 0 || now - job->written_ns >= CLOCK_NS_PER_S;
+    if (write)
+        job->written_ns = now;
     job->done = clamp(done);
     job->total = clamp(total);
     snprintf(job->unit, sizeof job->unit, "%s", unit);
@@ -94,7 +97,6 @@ int job_progress(struct job *job, uint64_t done, uint64_t total, const char *uni
     if (catalog_job_progress(job->node->catalog, job->id, clamp(done), clamp(total), unit,
                              &failure) < 0)
         log_event(LOG_WARN, "job-progress-lost", "job", job->id, "error", failure.text, NULL);
-    job->written_ns = now;
     return 0;
 }
 

@@ -36,10 +36,10 @@ struct job {
     /* Of the worker that runs the job. */
     const struct job_kind *kind;
     json_t *params;
-    bool interrupted;   /* the work was told of the stop */
-    int64_t written_ns; /* monotonic time of the last progress in the catalog */
+    atomic_bool interrupted; /* the work was told of the stop */
 
     pthread_mutex_t lock; /* on what follows, the newest progress */
+    int64_t written_ns;   /* monotonic time of the last progress in the catalog; 0: none */
     bool started;
     bool unwritten; /* the catalog has an older one */
     int64_t done;

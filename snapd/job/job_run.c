@@ -204,7 +204,7 @@ static bool run_loaded(struct job *job, const struct loaded *loaded)
     rc = work(job, loaded, &result, &failure);
     /* Told of the stop, the work may have failed in words of its own. Running it again is always
      * right; recording a failure would not be. */
-    if (rc < 0 && job->interrupted)
+    if (rc < 0 && atomic_load(&job->interrupted))
         return leave(job);
     return finish(job, loaded->row.kind, rc, result, &failure);
 }

@@ -95,7 +95,7 @@ static int fetch_blob(struct pull *pull, const struct oci_descriptor *blob, stru
     if (rc < 0)
         return rc;
     rc = remote_pull_blob(pull->remote, pull->ref->repository, pull->node->blobs, &blob->digest,
-                          (uint64_t)blob->size, on_progress, pull, &downloaded, err);
+                          (uint64_t)blob->size, on_progress, pull, NULL, &downloaded, err);
     if (rc < 0 && pull->stop.code != ERR_NONE) {
         err_clear(err);
         return err_fail(err, pull->stop.code, "%s", pull->stop.text);

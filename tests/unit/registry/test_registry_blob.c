@@ -45,7 +45,7 @@ static int get_hello(struct registry_fixture *fixture, struct buf *body, struct 
 {
     struct digest digest = hello_digest();
     return fixture->remote->ops->blob_get(fixture->remote, "a/n", &digest, registry_fixture_add,
-                                          body, err);
+                                          body, NULL, NULL, err);
 }
 
 static void stat_tells_presence_and_size(void **state)
@@ -316,11 +316,47 @@ static void failure_of_the_sink_comes_through(void **state)
         fixture, {"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"});
     struct digest digest = hello_digest();
     struct err err = ERR_INIT;
-    assert_int_equal(
-        fixture->remote->ops->blob_get(fixture->remote, "n", &digest, full_sink, NULL, &err),
-        -ENOSPC);
+    assert_int_equal(fixture->remote->ops->blob_get(fixture->remote, "n", &digest, full_sink, NULL,
+                                                    NULL, NULL, &err),
+                     -ENOSPC);
     assert_int_equal(err.code, ERR_NO_SPACE);
     assert_non_null(strstr(err.text, "the disk is full"));
+}
+
+static int stop_at_second_call(void *arg, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return ++*(int *)arg >= 2;
+}
+
+/* A registry that falls silent holds nobody who wants to go. */
+static void silence_can_be_ended(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    struct digest digest = hello_digest();
+    const struct remote_ops *ops = fixture->remote->ops;
+    for (size_t i = 0; i < 2; i++) {
+        if (i == 0)
+            registry_fixture_rules(fixture, {"GET", "", .response = "", .end = FAKE_STALL});
+        else
+            registry_fixture_rules(
+                fixture, {"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel",
+                          .end = FAKE_STALL});
+        cleanup_buf struct buf body = BUF_INIT(100);
+        struct remote_manifest manifest;
+        struct err err = ERR_INIT;
+        int calls = 0;
+        assert_true(ops->blob_get(fixture->remote, "n", &digest, registry_fixture_add, &body,
+                                  stop_at_second_call, &calls, &err) < 0);
+        assert_int_equal(err.code, ERR_CANCELLED);
+        assert_int_equal(calls, 2);
+        calls = 0;
+        err_clear(&err);
+        assert_true(ops->manifest_get(fixture->remote, "n", "t", stop_at_second_call, &calls,
+                                      &manifest, &err) < 0);
+        assert_int_equal(err.code, ERR_CANCELLED);
+        assert_int_equal(calls, 2);
+    }
 }
 
 /* What a store takes from a lying registry: nothing (I6). */
@@ -359,7 +395,8 @@ static void stores_take_nothing_wrong(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         fake_http_set(fixture->fake, &cases[i].rule, 1);
         struct err err = ERR_INIT;
-        int rc = remote_pull_blob(fixture->remote, "n", blobs, &digest, 5, NULL, NULL, NULL, &err);
+        int rc =
+            remote_pull_blob(fixture->remote, "n", blobs, &digest, 5, NULL, NULL, NULL, NULL, &err);
         if (rc >= 0 || err.code != cases[i].code)
             fail_msg("case %zu: %d %s", i, rc, err.text);
         assert_int_equal(blobs_stat(blobs, &digest, &size, NULL), -ENOENT);
@@ -367,7 +404,7 @@ static void stores_take_nothing_wrong(void **state)
     registry_fixture_rules(
         fixture, {"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!!"});
     assert_int_equal(
-        remote_pull_blob(fixture->remote, "n", blobs, &digest, 5, NULL, NULL, NULL, NULL), 0);
+        remote_pull_blob(fixture->remote, "n", blobs, &digest, 5, NULL, NULL, NULL, NULL, NULL), 0);
     blobs_close(blobs);
     assert_int_equal(scratch_teardown(&scratch_state), 0);
 }
@@ -399,8 +436,8 @@ int main(void)
         test(sessions_that_do_not_open),           test(other_successes_of_an_upload),
         test(uploads_that_are_not_confirmed_fail), test(failed_sessions_are_abandoned),
         test(early_success_is_no_success),         test(downloads),
-        test(failure_of_the_sink_comes_through),   test(stores_take_nothing_wrong),
-        test(fault_point_ends_an_upload),
+        test(failure_of_the_sink_comes_through),   test(silence_can_be_ended),
+        test(stores_take_nothing_wrong),           test(fault_point_ends_an_upload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,8 @@ static char *answer(const char *type, const char *body)
 static int get(struct registry_fixture *fixture, const char *reference, struct remote_manifest *ret,
                struct err *err)
 {
-    return fixture->remote->ops->manifest_get(fixture->remote, "a/n", reference, ret, err);
+    return fixture->remote->ops->manifest_get(fixture->remote, "a/n", reference, NULL, NULL, ret,
+                                              err);
 }
 
 static void all_kinds_are_asked_for(void **state)

@@ -60,7 +60,7 @@ static void check_round_trip(struct registry_real *real, size_t len)
     assert_int_equal(size, len);
     cleanup_buf struct buf body = BUF_INIT(64 << 20);
     assert_int_equal(real->remote->ops->blob_get(real->remote, "blobs/round-trip", &digest,
-                                                 registry_fixture_add, &body, &err),
+                                                 registry_fixture_add, &body, NULL, NULL, &err),
                      0);
     assert_int_equal(body.len, len);
     assert_memory_equal(buf_str(&body), bytes, len);
@@ -84,14 +84,15 @@ static void absent_things_are_absent(void **state)
     assert_int_equal(ops->blob_stat(real->remote, "no/such", &digest, &size, NULL), 0);
     struct err err = ERR_INIT;
     cleanup_buf struct buf body = BUF_INIT(16);
-    assert_int_equal(
-        ops->blob_get(real->remote, "no/such", &digest, registry_fixture_add, &body, &err),
-        -ENOENT);
+    assert_int_equal(ops->blob_get(real->remote, "no/such", &digest, registry_fixture_add, &body,
+                                   NULL, NULL, &err),
+                     -ENOENT);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, "BLOB_UNKNOWN"));
     err_clear(&err);
     struct remote_manifest manifest;
-    assert_int_equal(ops->manifest_get(real->remote, "no/such", "t", &manifest, &err), -ENOENT);
+    assert_int_equal(ops->manifest_get(real->remote, "no/such", "t", NULL, NULL, &manifest, &err),
+                     -ENOENT);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, "MANIFEST_UNKNOWN"));
     err_clear(&err);
@@ -271,7 +272,8 @@ static void stores_exchange_blobs(void **state)
     assert_int_equal(
         remote_push_blob(real->remote, "shared", from, &digest, NULL, NULL, &moved, NULL), 0);
     assert_false(moved);
-    if (remote_pull_blob(real->remote, "shared", to, &digest, 12, NULL, NULL, &moved, &err) < 0)
+    if (remote_pull_blob(real->remote, "shared", to, &digest, 12, NULL, NULL, NULL, &moved, &err) <
+        0)
         fail_msg("%s", err.text);
     assert_true(moved);
     assert_int_equal(blobs_verify(to, &digest, NULL), 0);

@@ -155,18 +155,21 @@ static int drip(void *arg, const void *bytes, size_t len, struct err *err)
 }
 
 static int slow_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
-                         remote_sink sink, void *arg, struct err *err)
+                         remote_sink sink, void *arg, remote_progress progress, void *progress_arg,
+                         struct err *err)
 {
     struct slow_remote *slow = (struct slow_remote *)remote;
     struct slow_sink to = {.slow = slow, .sink = sink, .arg = arg};
-    return slow->inner->ops->blob_get(slow->inner, repository, digest, drip, &to, err);
+    return slow->inner->ops->blob_get(slow->inner, repository, digest, drip, &to, progress,
+                                      progress_arg, err);
 }
 
 static int slow_manifest_get(struct remote *remote, const char *repository, const char *reference,
+                             remote_progress progress, void *progress_arg,
                              struct remote_manifest *ret, struct err *err)
 {
     struct remote *inner = ((struct slow_remote *)remote)->inner;
-    return inner->ops->manifest_get(inner, repository, reference, ret, err);
+    return inner->ops->manifest_get(inner, repository, reference, progress, progress_arg, ret, err);
 }
 
 static void slow_close(struct remote *remote)

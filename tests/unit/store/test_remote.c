@@ -39,8 +39,7 @@ static struct fake *fake_of(struct remote *remote)
 static int fake_blob_stat(struct remote *remote, const char *repository,
                           const struct digest *digest, uint64_t *ret_size, struct err *err)
 {
-    (void)repository;
-    (void)digest;
+    (void)repository, (void)digest;
     struct fake *fake = fake_of(remote);
     int turn = fake->stats > 0;
     fake->stats++;
@@ -54,8 +53,7 @@ static int fake_blob_put(struct remote *remote, const char *repository, const st
                          int fd, uint64_t size, remote_progress progress, void *arg,
                          struct err *err)
 {
-    (void)repository;
-    (void)digest;
+    (void)repository, (void)digest;
     (void)fd;
     struct fake *fake = fake_of(remote);
     fake->puts++;
@@ -67,12 +65,13 @@ static int fake_blob_put(struct remote *remote, const char *repository, const st
 }
 
 static int fake_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
-                         remote_sink sink, void *arg, struct err *err)
+                         remote_sink sink, void *arg, remote_progress progress, void *progress_arg,
+                         struct err *err)
 {
-    (void)repository;
-    (void)digest;
+    (void)repository, (void)digest;
     struct fake *fake = fake_of(remote);
     fake->gets++;
+    (void)progress, (void)progress_arg;
     if (!fake->chunks[0])
         return err_fail(err, ERR_NOT_FOUND, "no such blob");
     for (size_t i = 0; i < ARRAY_SIZE(fake->chunks) && fake->chunks[i]; i++) {
@@ -84,10 +83,10 @@ static int fake_blob_get(struct remote *remote, const char *repository, const st
 }
 
 static int fake_manifest_get(struct remote *remote, const char *repository, const char *reference,
+                             remote_progress progress, void *progress_arg,
                              struct remote_manifest *ret, struct err *err)
 {
-    (void)repository;
-    (void)reference;
+    (void)repository, (void)reference, (void)progress, (void)progress_arg;
     struct fake *fake = fake_of(remote);
     if (!fake->manifest)
         return err_fail(err, ERR_NOT_FOUND, "no such manifest");
@@ -115,8 +114,7 @@ static int fake_manifest_put(struct remote *remote, const char *repository, cons
 static int fake_manifest_delete(struct remote *remote, const char *repository,
                                 const struct digest *digest, struct err *err)
 {
-    (void)repository;
-    (void)digest;
+    (void)repository, (void)digest;
     (void)err;
     fake_of(remote)->deletes++;
     return 0;
@@ -189,9 +187,9 @@ static void test_bad_names_reach_no_remote(void **state)
         assert_fails(
             remote_push_blob(remote, name, fixture->blobs, &digest, NULL, NULL, NULL, &err), err,
             ERR_INVALID, "is not the name of a repository");
-        assert_fails(
-            remote_pull_blob(remote, name, fixture->blobs, &digest, 1, NULL, NULL, NULL, &err), err,
-            ERR_INVALID, "is not the name of a repository");
+        assert_fails(remote_pull_blob(remote, name, fixture->blobs, &digest, 1, NULL, NULL, NULL,
+                                      NULL, &err),
+                     err, ERR_INVALID, "is not the name of a repository");
         assert_fails(remote_confirm_blob(remote, name, &digest, 1, &err), err, ERR_INVALID,
                      "is not the name of a repository");
         assert_fails(remote_manifest_get(remote, name, "1", &manifest, &err), err, ERR_INVALID,
@@ -324,23 +322,23 @@ static void test_pull_stores_the_blob(void **state)
     fake->chunks[0] = "hello";
     fake->chunks[1] = " world";
     bool downloaded = false;
-    assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, 11, NULL, NULL,
+    assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, 11, NULL, NULL, NULL,
                                &downloaded, &err),
               err);
     assert_true(downloaded);
     assert_ok(blobs_verify(fixture->blobs, &digest, &err), err);
-    assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, 11, NULL, NULL,
+    assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, 11, NULL, NULL, NULL,
                                &downloaded, &err),
               err);
     assert_false(downloaded);
     assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, UINT64_MAX, NULL, NULL,
-                               &downloaded, &err),
+                               NULL, &downloaded, &err),
               err);
     assert_false(downloaded);
     assert_int_equal(fake->gets, 1);
     /* A local file of another size is not the blob. */
     scratch_write(fixture->scratch, store_file(&digest), "hello", 5);
-    assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, 11, NULL, NULL,
+    assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, 11, NULL, NULL, NULL,
                                &downloaded, &err),
               err);
     assert_true(downloaded);
@@ -357,7 +355,7 @@ static void test_pull_of_what_is_there_syncs_it(void **state)
     cleanup_fake struct fake *fake = fake_open("", "");
     sync_spy_forget();
     assert_ok(remote_pull_blob(&fake->remote, "images/a", fixture->blobs, &digest, 5, NULL, NULL,
-                               &downloaded, &err),
+                               NULL, &downloaded, &err),
               err);
     assert_false(downloaded);
     assert_true(sync_spy_saw(fixture->scratch->fd, store_file(&digest)));
@@ -372,7 +370,7 @@ static void test_pull_of_an_unknown_size(void **state)
     cleanup_fake struct fake *fake = fake_open("", "");
     fake->chunks[0] = "hello world";
     assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, UINT64_MAX, NULL, NULL,
-                               NULL, &err),
+                               NULL, NULL, &err),
               err);
     assert_ok(blobs_verify(fixture->blobs, &digest, &err), err);
 }
@@ -406,7 +404,7 @@ static void test_pull_believes_no_bytes(void **state)
         struct err err = ERR_INIT;
         bool downloaded = false;
         assert_fails(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, cases[i].size,
-                                      NULL, NULL, &downloaded, &err),
+                                      NULL, NULL, NULL, &downloaded, &err),
                      err, cases[i].code, cases[i].part);
         assert_false(downloaded);
         assert_int_equal(store_count(fixture->scratch, "l/blobs/sha256"), 0);
@@ -433,13 +431,13 @@ static void test_progress_and_cancel(void **state)
     fake->chunks[1] = " world";
     uint64_t seen[4] = {0, 0, 0, 1};
     assert_fails(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, 11, count_calls,
-                                  seen, NULL, &err),
+                                  seen, NULL, NULL, &err),
                  err, ERR_CANCELLED, "cancelled");
     assert_int_equal(seen[0], 1);
     assert_int_equal(store_count(fixture->scratch, "l/.varve"), 0);
     uint64_t all[4] = {0};
     assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, 11, count_calls, all,
-                               NULL, &err),
+                               NULL, NULL, &err),
               err);
     assert_int_equal(all[0], 2);
     assert_int_equal(all[1], 11);

@@ -126,7 +126,7 @@ static void test_push_and_pull(void **state)
     struct blobs *other;
     assert_ok(blobs_open(store_text("%s/other", fixture->scratch->path), &other, &err), err);
     assert_ok(remote_pull_blob(remote, "images/a", other, &image.layer, image.layer_size, NULL,
-                               NULL, &moved, &err),
+                               NULL, NULL, &moved, &err),
               err);
     assert_true(moved);
     assert_ok(blobs_verify(other, &image.layer, &err), err);
@@ -144,8 +144,9 @@ static void test_missing_things(void **state)
                  "there is no image 'a:1'");
     assert_fails(remote_manifest_get(remote, "a", digest_format(&digest).s, &manifest, &err), err,
                  ERR_NOT_FOUND, "is not in");
-    assert_fails(remote_pull_blob(remote, "a", fixture->blobs, &digest, 5, NULL, NULL, NULL, &err),
-                 err, ERR_NOT_FOUND, "is not in");
+    assert_fails(
+        remote_pull_blob(remote, "a", fixture->blobs, &digest, 5, NULL, NULL, NULL, NULL, &err),
+        err, ERR_NOT_FOUND, "is not in");
     assert_fails(remote_confirm_blob(remote, "a", &digest, 5, &err), err, ERR_NOT_FOUND,
                  "does not have blob");
     assert_fails(remote_manifest_delete(remote, "a", &digest, &err), err, ERR_NOT_FOUND,
@@ -241,7 +242,7 @@ static void test_damaged_remote_blob_is_noticed(void **state)
     scratch_write(fixture->scratch, layer, zeros, (long)image.layer_size);
     assert_ok(blobs_remove(fixture->blobs, &image.layer, &err), err);
     assert_fails(remote_pull_blob(remote, "a", fixture->blobs, &image.layer, image.layer_size, NULL,
-                                  NULL, NULL, &err),
+                                  NULL, NULL, NULL, &err),
                  err, ERR_DIGEST, "with the digest");
     const char *file = store_text("r/blobs/sha256/%s", digest_hex(&image.manifest).s);
     scratch_write(fixture->scratch, file, "{}", 2);
