@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Measures varve against other programs on this machine and prints Markdown tables.
+
+usage: main.py BUILD [--rounds N] [GROUP...]
+"""
+import argparse
+import os
+import platform
+import sys
+
+import bench_groups as groups
+from bench_site import Site
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="varve-bench")
+    parser.add_argument("build", help="build directory with the programs")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(groups.GROUPS))
+    arguments = parser.parse_intermixed_args()
+    unknown = [name for name in arguments.groups if name not in groups.GROUPS]
+    if unknown:
+        parser.error(f"unknown group {unknown[0]}; there are {', '.join(groups.GROUPS)}")
+    print(f"{os.cpu_count()} processors, Linux {platform.release()}")
+    site = Site(arguments.build)
+    try:
+        for name in arguments.groups or groups.GROUPS:
+            groups.GROUPS[name](site, arguments.rounds)
+    finally:
+        site.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
