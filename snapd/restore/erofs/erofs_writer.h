@@ -46,10 +46,10 @@ enum {
 };
 
 struct erofs_writer_limits {
-    uint32_t names_max;        /* 0: EROFS_NAMES_MAX; directories and names together */
-    uint64_t name_bytes_max;   /* 0: EROFS_NAME_BYTES_MAX */
-    uint64_t xattr_bytes_max;  /* 0: EROFS_XATTR_BYTES_MAX; names and values kept in memory */
-    uint64_t image_bytes_max;  /* 0: EROFS_IMAGE_BYTES_MAX */
+    uint32_t names_max;       /* 0: EROFS_NAMES_MAX; directories and names together */
+    uint64_t name_bytes_max;  /* 0: EROFS_NAME_BYTES_MAX */
+    uint64_t xattr_bytes_max; /* 0: EROFS_XATTR_BYTES_MAX; names and values kept in memory */
+    uint64_t image_bytes_max; /* 0: EROFS_IMAGE_BYTES_MAX */
 };
 #define EROFS_NAMES_MAX       UINT32_C(5000000)
 #define EROFS_NAME_BYTES_MAX  (UINT64_C(256) << 20)
@@ -127,7 +127,8 @@ void erofs_writer_dir_set_note(struct erofs_writer *writer, erofs_dir dir, uint3
 /* Parent and name of a directory, for messages and for walking up; the name is borrowed until the
  * next name is given. The root is its own parent. */
 erofs_dir erofs_writer_dir_parent(const struct erofs_writer *writer, erofs_dir dir);
-const char *erofs_writer_dir_name(const struct erofs_writer *writer, erofs_dir dir, size_t *ret_len);
+const char *erofs_writer_dir_name(const struct erofs_writer *writer, erofs_dir dir,
+                                  size_t *ret_len);
 /* All directories, also replaced ones, are the handles below this number. */
 uint32_t erofs_writer_dir_count(const struct erofs_writer *writer);
 /* Whether the directory is still in the tree. */
