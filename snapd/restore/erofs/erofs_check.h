@@ -5,18 +5,25 @@
  * mounted tree. Checked, from the root on, once per inode:
  *
  *   - every structure lies inside the image, and nothing is a feature that we do not write
+ *     (erofs_reader.h)
  *   - directories: names legal, not empty, at most 255 bytes, in strictly ascending order over all
  *     blocks; "." and ".." there once and right; the type in each entry is the inode's; every
  *     directory has one name only (so there is no cycle); depth at most EROFS_CHECK_DEPTH_MAX
- *   - link counts are the number of names (directories: 2 and one per subdirectory)
- *   - links have 1 to 4095 bytes without NUL; file modes have a known type; owners are not 2^32-1
+ *   - link counts are the number of names (directories: 2 and one per subdirectory), but for
+ *     whiteouts (character device 0:0), which may be one inode with any count but 0
+ *   - links have 1 to 4095 bytes without NUL, inline ones in the block where their inode ends, as
+ *     older kernels demand; file modes have a known type; owners are not 2^32-1; nanoseconds are
+ *     below 10^9
  *   - data of files: blocks inside the image, behind the superblock
- *   - attributes: known prefixes, legal names, within sizes, no name twice;
+ *   - attributes: known prefixes, legal names, no name twice, together not more than listxattr()
+ *     can give; access lists are well formed, as the kernel parses them on each access;
  *     of overlayfs's own only trusted.overlay.opaque="y", on directories
+ *   - inodes, attributes, directories, chunk maps and data claim no more bytes than the image has
  *   - the number of inodes is what the superblock says, within the limits
  *
- * Memory is bounded by the number of inodes (a few bytes each), time by names and blocks of
- * metadata; the data of files is not read.
+ * Memory is bounded by the number of inodes (15 bytes each, 24 more for each directory that waits),
+ * time by the bytes of names and metadata; the data of files is not read. The bytes claimed bound
+ * the time also when an image makes its structures overlap.
  */
 #pragma once
 

@@ -9,8 +9,8 @@
  * is followed, every count against what can be there; a directory is only believed to be sorted
  * where that costs nothing but a wrong answer. ERR_DAMAGED names the inode by its nid.
  *
- * Pointers that are handed out point into the image. No allocation, no state; any number of threads.
- * The caller keeps the mapping, and a file that shrinks under it is the caller's own fault.
+ * Pointers that are handed out point into the image. No allocation, no state; any number of
+ * threads. The caller keeps the mapping; a file that shrinks under it is the caller's own fault.
  */
 #pragma once
 
