@@ -19,10 +19,10 @@
  * transactions short: no file or network work inside, except unlinking what the same transaction
  * proved unreferenced (I5).
  *
- * The families of calls stand in catalog_image.h, catalog_run.h, catalog_snapshot.h,
- * catalog_job.h, catalog_lease.h, catalog_layer.h and catalog_event.h. Times are wall-clock nanoseconds. Strings
- * in records are owned by the record and freed by its *_free function, NULL where a column is
- * NULL. "get" of a missing row is ERR_NOT_FOUND with a sentence for the user.
+ * The families of calls stand in catalog_image.h, catalog_layer.h, catalog_run.h,
+ * catalog_snapshot.h, catalog_job.h, catalog_lease.h and catalog_event.h. Times are wall-clock
+ * nanoseconds. Strings in records are owned by the record and freed by its *_free function, NULL
+ * where a column is NULL. "get" of a missing row is ERR_NOT_FOUND with a sentence for the user.
  *
  * Failures that any call may return: ERR_NO_SPACE (a full disk; the catalog is as it was before
  * the call), ERR_DAMAGED, ERR_CONFLICT (another program, such as a sqlite3 shell, keeps the

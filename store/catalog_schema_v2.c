@@ -10,8 +10,10 @@
 static const char layer_images[] =
     "CREATE TABLE layer_images (\n"
     "  key TEXT PRIMARY KEY -- its name in DATA/layers: diff-HEX or chain-HEX\n"
-    "    CHECK ((key GLOB 'diff-*' AND length(key) = 69 AND substr(key, 6) NOT GLOB '*[^0-9a-f]*')\n"
-    "      OR (key GLOB 'chain-*' AND length(key) = 70 AND substr(key, 7) NOT GLOB '*[^0-9a-f]*')),\n"
+    "    CHECK ((key GLOB 'diff-*' AND length(key) = 69 AND substr(key, 6) NOT GLOB\n"
+    "        '*[^0-9a-f]*')\n"
+    "      OR (key GLOB 'chain-*' AND length(key) = 70 AND substr(key, 7) NOT GLOB\n"
+    "        '*[^0-9a-f]*')),\n"
     "  bytes INTEGER NOT NULL CHECK (bytes >= 0), -- of the file\n"
     "  entries INTEGER NOT NULL CHECK (entries >= 0), -- names in the image\n"
     "  dropped INTEGER NOT NULL CHECK (dropped >= 0), -- extended attributes left out\n"

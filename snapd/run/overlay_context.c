@@ -2,33 +2,12 @@
 
 #include "buf.h"
 #include "cleanup.h"
+#include "mount_context.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-
-/* What the kernel wrote about the failure: each read gives one message, "e " in front of an
- * error. Several are joined; "" when there is none. */
-static void read_messages(int context, char ret[1024])
-{
-    size_t used = 0;
-    ret[0] = '\0';
-    for (int i = 0; i < 16; i++) {
-        char line[512];
-        ssize_t n = read(context, line, sizeof line - 1);
-        if (n <= 2)
-            break;
-        line[n] = '\0';
-        line[strcspn(line, "\n")] = '\0';
-        if (line[0] != 'e')
-            continue;
-        int written = snprintf(ret + used, 1024 - used, "%s%s", used > 0 ? "; " : "", line + 2);
-        used += (size_t)written;
-        if (used >= 1023)
-            break;
-    }
-}
 
 /* Kernels before 6.5 find an option that they do not know only when the filesystem is made, and
  * say nothing about it here; newer ones name it. */
@@ -39,8 +18,8 @@ static bool is_about_unknown_option(int num, const char *messages)
 
 static int fail(int context, int num, const char *what, struct err *err)
 {
-    char messages[1024];
-    read_messages(context, messages);
+    char messages[MOUNT_CONTEXT_TEXT_MAX];
+    mount_context_messages(context, messages);
     if (is_about_unknown_option(num, messages))
         return OVERLAY_TRY_CLASSIC;
     if (messages[0] == '\0') {
