@@ -18,7 +18,9 @@ static void blobs_closep(struct blobs **blobs)
     blobs_close(*blobs);
 }
 
-static int open_layout(const char *path, bool reader, struct blobs **ret, struct err *err)
+/* `dir_fd`: of the directory, or -1 for the one that has this path. */
+static int open_layout(int dir_fd, const char *path, bool reader, struct blobs **ret,
+                       struct err *err)
 {
     cleanup_with(blobs_closep) struct blobs *blobs = calloc(1, sizeof *blobs);
     if (!blobs)
@@ -26,6 +28,10 @@ static int open_layout(const char *path, bool reader, struct blobs **ret, struct
     *blobs = (struct blobs){.path = strdup(path), .dir_fd = -1, .blobs_fd = -1, .temp_fd = -1};
     if (!blobs->path)
         return err_errno(err, ENOMEM, "cannot open the image layout %s", path);
+    if (dir_fd >= 0)
+        blobs->dir_fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd >= 0 && blobs->dir_fd < 0)
+        return err_errno(err, errno, "cannot open the image layout %s", path);
     int rc = blobs_layout_open(blobs, reader, err);
     if (rc < 0)
         return rc;
@@ -35,12 +41,17 @@ static int open_layout(const char *path, bool reader, struct blobs **ret, struct
 
 int blobs_open(const char *path, struct blobs **ret, struct err *err)
 {
-    return open_layout(path, false, ret, err);
+    return open_layout(-1, path, false, ret, err);
 }
 
 int blobs_open_reader(const char *path, struct blobs **ret, struct err *err)
 {
-    return open_layout(path, true, ret, err);
+    return open_layout(-1, path, true, ret, err);
+}
+
+int blobs_open_reader_at(int dir_fd, const char *path, struct blobs **ret, struct err *err)
+{
+    return open_layout(dir_fd, path, true, ret, err);
 }
 
 void blobs_close(struct blobs *blobs)

@@ -53,6 +53,9 @@ int blobs_open(const char *path, struct blobs **ret, struct err *err);
 /* Opens somebody else's layout for reading: makes and changes nothing, and only the calls that
  * read may be used on it. Nothing in it is trusted; no symbolic link below `path` is followed. */
 int blobs_open_reader(const char *path, struct blobs **ret, struct err *err);
+/* The same for a directory that is open (borrowed for the call), wherever it is mounted; `path` is
+ * its name in messages. */
+int blobs_open_reader_at(int dir_fd, const char *path, struct blobs **ret, struct err *err);
 void blobs_close(struct blobs *blobs); /* NULL is fine */
 /* The path as it was given, for messages; borrowed. */
 const char *blobs_path(const struct blobs *blobs);

@@ -70,6 +70,8 @@ static int make_root(const char *path, struct err *err)
 
 static int open_root(struct blobs *blobs, struct err *err)
 {
+    if (blobs->dir_fd >= 0) /* the caller had it open */
+        return 0;
     blobs->dir_fd = open(blobs->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (blobs->dir_fd >= 0)
         return 0;

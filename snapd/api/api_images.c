@@ -107,8 +107,7 @@ int api_images_pull(struct api_request *request, struct api_reply *reply, struct
     rc = api_request_blame(err, reference_parse(word, &reference, err), word);
     if (rc < 0)
         return rc;
-    cleanup_free char *object = image_object(word);
-    struct job_request job = {.kind = pull_job.name, .object = object, .params = params};
+    struct job_request job = {.kind = pull_job.name, .params = params};
     return api_jobs_submit(request, &job, reply, err);
 }
 

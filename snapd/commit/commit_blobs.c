@@ -6,15 +6,17 @@
 #include "log.h"
 #include "pull.h"
 
-static int lease_and_queue(struct job *job, const char *key, struct err *err)
+int commit_blobs_lease_keys(struct job *job, const char *const *keys, size_t count, struct err *err)
 {
     struct catalog *catalog = job_node(job)->catalog;
     int rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
-    rc = catalog_lease_add(catalog, job_id(job), key, err);
-    if (rc == 0)
-        rc = catalog_deletion_queue(catalog, key, err);
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        rc = catalog_lease_add(catalog, job_id(job), keys[i], err);
+        if (rc == 0)
+            rc = catalog_deletion_queue(catalog, keys[i], err);
+    }
     if (rc == 0)
         rc = catalog_commit(catalog, err);
     if (rc < 0)
@@ -26,7 +28,7 @@ int commit_blobs_lease(struct job *job, const struct digest *digest, struct err 
 {
     char key[DIGEST_TEXT_LEN + 8];
     snprintf(key, sizeof key, "blob:%s", digest_format(digest).s);
-    return lease_and_queue(job, key, err);
+    return commit_blobs_lease_keys(job, (const char *[]){key}, 1, err);
 }
 
 int commit_blobs_put(struct job *job, const char *bytes, size_t len, struct digest *ret,

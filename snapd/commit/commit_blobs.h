@@ -14,6 +14,9 @@
 
 /* Leases a blob; repeating it is fine. */
 int commit_blobs_lease(struct job *job, const struct digest *digest, struct err *err);
+/* The same for any objects (catalog_lease.h has the form of the keys), all in one transaction. */
+int commit_blobs_lease_keys(struct job *job, const char *const *keys, size_t count,
+                            struct err *err);
 /* Leases and stores a small blob (config, manifest). */
 int commit_blobs_put(struct job *job, const char *bytes, size_t len, struct digest *ret,
                      struct err *err);

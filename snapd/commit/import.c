@@ -161,18 +161,13 @@ static int take_archive(struct import *import, int archive_fd, struct err *err)
                         import->path, import->layout_name);
     if (kind == IMPORT_ROOTFS)
         return import_rootfs(import, dir, err);
-    cleanup_free char *path = NULL;
-    if (asprintf(&path, "%s/tmp/%s", import->node->data_dir, import->temp) < 0) {
-        path = NULL;
-        return no_memory(err);
-    }
-    return import_layout(import, path, err);
+    return import_layout(import, dir, err);
 }
 
 static int take_directory(struct import *import, int dir_fd, struct err *err)
 {
     if (has_file(dir_fd, "oci-layout"))
-        return import_layout(import, import->path, err);
+        return import_layout(import, dir_fd, err);
     int rc = err_fail(err, ERR_INVALID, "the directory %s is no OCI image layout", import->path);
     err_hint(err, "for a root filesystem give its tar: tar -C %s -cf FILE .", import->path);
     return rc;

@@ -31,7 +31,7 @@ enum import_kind {
 /* Tells a directory's content apart. docker-archive files and empty directories are refused. */
 int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, struct err *err);
 
-/* Takes an image of the layout at `path` (a directory) as it is. */
-int import_layout(struct import *import, const char *path, struct err *err);
+/* Takes an image of the layout in this directory as it is. */
+int import_layout(struct import *import, int dir_fd, struct err *err);
 /* Makes an image of one layer of the tree below `root_fd`. */
 int import_rootfs(struct import *import, int root_fd, struct err *err);

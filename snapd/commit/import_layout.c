@@ -250,10 +250,10 @@ static int take(struct import *import, struct blobs *layout, struct err *err)
     return copy_all(&copying, err);
 }
 
-int import_layout(struct import *import, const char *path, struct err *err)
+int import_layout(struct import *import, int dir_fd, struct err *err)
 {
     struct blobs *layout = NULL;
-    int rc = blobs_open_reader(path, &layout, err);
+    int rc = blobs_open_reader_at(dir_fd, import->path, &layout, err);
     if (rc == 0)
         rc = take(import, layout, err);
     blobs_close(layout);

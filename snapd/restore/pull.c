@@ -2,30 +2,25 @@
 
 #include "catalog_event.h"
 #include "commit_blobs.h"
-#include "commit_image.h"
 #include "fault.h"
 #include "log.h"
-#include "oci_image.h"
+#include "pull_internal.h"
 
 #include <string.h>
 
-struct pull {
-    struct job *job;
-    struct node *node;
-    const struct image_ref *ref;
-    struct remote *remote; /* borrowed, or the same as `opened` */
-    struct remote *opened; /* owned; NULL for the node's own */
-    struct commit_image image;
-    uint64_t total; /* bytes of config and layers */
-    uint64_t done;
-    uint64_t downloaded;
-    struct err stop; /* why the job's progress asked for the end of a transfer */
-};
+static void pull_init(struct pull *pull, struct job *job, const struct image_ref *ref)
+{
+    *pull = (struct pull){.job = job, .node = job_node(job), .ref = ref};
+    commit_image_init(&pull->image);
+    pthread_mutex_init(&pull->lock, NULL);
+}
 
 static void pull_free(struct pull *pull)
 {
     commit_image_free(&pull->image);
+    catalog_image_free(&pull->row);
     remote_close(pull->opened);
+    pthread_mutex_destroy(&pull->lock);
 }
 #define cleanup_pull cleanup_with(pull_free)
 
@@ -50,12 +45,36 @@ static int choose_remote(struct pull *pull, struct err *err)
     return rc;
 }
 
+/* What is asked while the remote is silent. */
+struct asker {
+    struct job *job;
+    struct err stop; /* why the job asked for the end */
+};
+
+static int on_silence(void *arg, uint64_t done, uint64_t total)
+{
+    struct asker *asker = arg;
+    (void)done, (void)total;
+    return job_stop(asker->job, &asker->stop) < 0;
+}
+
+static int get_manifest(struct pull *pull, const char *reference, struct remote_manifest *ret,
+                        struct err *err)
+{
+    struct asker asker = {.job = pull->job, .stop = ERR_INIT};
+    int rc = remote_manifest_get_or_stop(pull->remote, pull->ref->repository, reference, on_silence,
+                                         &asker, ret, err);
+    if (rc == 0 || asker.stop.code == ERR_NONE)
+        return rc;
+    err_clear(err);
+    return err_fail(err, asker.stop.code, "%s", asker.stop.text);
+}
+
 /* Fetches the manifest, going through indexes. */
 static int fetch_manifest(struct pull *pull, struct remote_manifest *ret, struct err *err)
 {
     cleanup_remote_manifest struct remote_manifest at = {.bytes = NULL};
-    int rc =
-        remote_manifest_get(pull->remote, pull->ref->repository, pull->ref->reference, &at, err);
+    int rc = get_manifest(pull, pull->ref->reference, &at, err);
     for (int depth = 0; rc == 0 && oci_media_is_index(at.media_type); depth++) {
         struct oci_descriptor chosen;
         struct remote_manifest inner = {.bytes = NULL};
@@ -65,8 +84,7 @@ static int fetch_manifest(struct pull *pull, struct remote_manifest *ret, struct
         rc = oci_index_select(at.bytes, at.len, &chosen, err);
         if (rc < 0)
             return rc;
-        rc = remote_manifest_get(pull->remote, pull->ref->repository,
-                                 digest_format(&chosen.digest).s, &inner, err);
+        rc = get_manifest(pull, digest_format(&chosen.digest).s, &inner, err);
         if (rc == 0 && (uint64_t)chosen.size != inner.len)
             rc = err_fail(err, ERR_DIGEST, "manifest %s has %zu bytes, but the index says %lld",
                           digest_format(&chosen.digest).s, inner.len, (long long)chosen.size);
@@ -79,32 +97,6 @@ static int fetch_manifest(struct pull *pull, struct remote_manifest *ret, struct
     *ret = at;
     at = (struct remote_manifest){.bytes = NULL};
     return 0;
-}
-
-static int on_progress(void *arg, uint64_t done, uint64_t total)
-{
-    struct pull *pull = arg;
-    (void)total;
-    return job_progress(pull->job, pull->done + done, pull->total, "bytes", &pull->stop) < 0;
-}
-
-static int fetch_blob(struct pull *pull, const struct oci_descriptor *blob, struct err *err)
-{
-    bool downloaded = false;
-    int rc = commit_blobs_lease(pull->job, &blob->digest, err);
-    if (rc < 0)
-        return rc;
-    rc = remote_pull_blob(pull->remote, pull->ref->repository, pull->node->blobs, &blob->digest,
-                          (uint64_t)blob->size, on_progress, pull, NULL, &downloaded, err);
-    if (rc < 0 && pull->stop.code != ERR_NONE) {
-        err_clear(err);
-        return err_fail(err, pull->stop.code, "%s", pull->stop.text);
-    }
-    if (rc < 0)
-        return rc;
-    pull->done += (uint64_t)blob->size;
-    pull->downloaded += downloaded ? (uint64_t)blob->size : 0;
-    return job_progress(pull->job, pull->done, pull->total, "bytes", err);
 }
 
 /* Stores the manifest and learns what the image consists of. */
@@ -130,28 +122,67 @@ static int take_manifest(struct pull *pull, const struct remote_manifest *bytes,
     return 0;
 }
 
+/* An image for other machines is refused before its layers are fetched. One whose config does not
+ * say, as some imported trees do not, is taken. */
+static int check_platform(const struct pull *pull, struct err *err)
+{
+    const struct oci_config *config = &pull->image.config;
+    const char *architecture = config->architecture;
+    if (!architecture || strcmp(architecture, "unknown") == 0 ||
+        oci_host_fit("linux", architecture, NULL) > 0)
+        return 0;
+    return err_fail(err, ERR_UNSUPPORTED, "the image is for linux/%.100s, but this is linux/%s",
+                    architecture, oci_host_architecture());
+}
+
 /* Fetches the config and reads both documents back from the store, checked against each other. */
 static int take_config(struct pull *pull, const struct remote_manifest *bytes, struct err *err)
 {
-    int rc = fetch_blob(pull, &pull->image.manifest.config, err);
+    int rc = commit_blobs_lease(pull->job, &pull->image.manifest.config.digest, err);
+    if (rc == 0)
+        rc = pull_blob(pull, OCI_LAYERS_MAX, NULL, err);
     if (rc < 0)
         return rc;
     const struct oci_descriptor descriptor = {
         .media_type = bytes->media_type, .digest = bytes->digest, .size = (int64_t)bytes->len};
     commit_image_free(&pull->image);
     commit_image_init(&pull->image);
-    return commit_image_read(pull->node->blobs, &descriptor, &pull->image, err);
+    rc = commit_image_read(pull->node->blobs, &descriptor, &pull->image, err);
+    if (rc == 0)
+        rc = check_platform(pull, err);
+    return rc == 0 ? commit_image_record(&pull->image, "pull", &pull->row, err) : rc;
+}
+
+/* Blobs, and layer images under both of the keys that they may get, before anybody looks for them
+ * (I5). */
+static int lease_layers(struct pull *pull, struct err *err)
+{
+    size_t count = 0;
+    char keys[3 * OCI_LAYERS_MAX][DIGEST_TEXT_LEN + 8];
+    const char *list[3 * OCI_LAYERS_MAX];
+    for (size_t i = 0; i < pull->row.layer_count; i++) {
+        const struct catalog_layer *layer = &pull->row.layers[i];
+        snprintf(keys[count++], sizeof keys[0], "blob:%s", layer->digest);
+        snprintf(keys[count++], sizeof keys[0], "diff:%s", layer->diff_id);
+        snprintf(keys[count++], sizeof keys[0], "layer:%s", layer->chain_id);
+    }
+    for (size_t i = 0; i < count; i++)
+        list[i] = keys[i];
+    return commit_blobs_lease_keys(pull->job, list, count, err);
 }
 
 static int fetch_layers(struct pull *pull, struct err *err)
 {
-    const struct oci_manifest *manifest = &pull->image.manifest;
-    for (size_t i = 0; i < manifest->layer_count; i++) {
-        int rc = fetch_blob(pull, &manifest->layers[i], err);
+    size_t count = pull->row.layer_count;
+    int rc = lease_layers(pull, err);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        pull_blob_note_present(pull, i);
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        rc = pull_blob(pull, i, NULL, err);
         if (rc < 0)
-            return err_wrap(err, rc, "layer %zu of %zu", i + 1, manifest->layer_count);
+            return err_wrap(err, rc, "layer %zu of %zu", i + 1, count);
     }
-    return 0;
+    return rc;
 }
 
 static int fetch(struct pull *pull, struct err *err)
@@ -175,8 +206,9 @@ static int fetch(struct pull *pull, struct err *err)
     return rc == 0 ? FAULT_POINT("pull.blobs-stored", err) : rc;
 }
 
-static int put_rows(struct pull *pull, const struct catalog_image *record, struct err *err)
+static int put_rows(struct pull *pull, struct err *err)
 {
+    const struct catalog_image *record = &pull->row;
     struct catalog *catalog = pull->node->catalog;
     char object[DIGEST_TEXT_LEN + 8];
     snprintf(object, sizeof object, "image:%s", record->digest);
@@ -189,15 +221,12 @@ static int put_rows(struct pull *pull, const struct catalog_image *record, struc
 static int record(struct pull *pull, struct err *err)
 {
     struct catalog *catalog = pull->node->catalog;
-    cleanup_commit_image_record struct catalog_image row = {0};
     int rc = job_step(pull->job, "record", err);
-    if (rc == 0)
-        rc = commit_image_record(&pull->image, "pull", &row, err);
     if (rc == 0)
         rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
-    rc = put_rows(pull, &row, err);
+    rc = put_rows(pull, err);
     if (rc == 0)
         rc = catalog_commit(catalog, err);
     else
@@ -222,8 +251,8 @@ static int pull_one(struct job *job, const struct image_ref *ref, char **ret_dig
         *ret_digest = strdup(ref->local_digest);
         return *ret_digest ? 0 : err_errno(err, ENOMEM, "cannot pull %s", ref->text);
     }
-    cleanup_pull struct pull pull = {.job = job, .node = job_node(job), .ref = ref};
-    commit_image_init(&pull.image);
+    cleanup_pull struct pull pull;
+    pull_init(&pull, job, ref);
     int rc = fetch(&pull, err);
     if (rc == 0)
         rc = record(&pull, err);

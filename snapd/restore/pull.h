@@ -8,9 +8,14 @@
  *
  *   steps: manifest -> config -> layers (one after the other) -> record
  *
- * The config is read before any layer is fetched, so that an image that cannot be used costs
- * little. Progress is in bytes of config and layers together, present ones too. What a failure
- * leaves in the store is removed again; an interrupted job keeps it and goes on with it.
+ * Several pulls may run at once, of one name too: a blob that one of them is downloading is waited
+ * for by the others (pull_busy.h). Of two that move one name, the one that is recorded last
+ * decides.
+ *
+ * The config is read before any layer is fetched, so that an image that cannot be used, also one
+ * for another architecture, costs little. Progress is in bytes of config and layers together,
+ * present ones too. What a failure leaves in the store is removed again; an interrupted job keeps
+ * it and goes on with it.
  *
  * Result: {"id": manifest digest, "digest", "names", "layers", "size", "downloaded": bytes}.
  */

@@ -21,6 +21,8 @@ static int remove_bytes(struct node *node, const char *key, char ret_temp[32], s
     }
     if (strncmp(key, "diff:", 5) == 0)
         return 0; /* trees are keyed by chain ID alone */
+    if (strncmp(key, "diff:", 5) == 0)
+        return 0; /* no layer is kept by its diff ID yet */
     struct digest digest;
     int rc = digest_parse(digest_text, &digest, err);
     return rc == 0 ? blobs_remove(node->blobs, &digest, err) : rc;

@@ -87,17 +87,17 @@ static void test_pull(void **state)
     }
 }
 
-/* Two spellings of one name are one object: "a" and "a:latest". */
+/* Two spellings of one name are one object: "a" and "a:latest". Pulls have none. */
 static void test_jobs_on_one_image_exclude_each_other(void **state)
 {
     struct site *site = *state;
     atomic_store(&site_shared.hold, true);
-    json_decref(site_expect(site, 202, "POST", "/v1/images/pull", "{'reference':'a'}"));
-    site_refused(site, 409, "conflict", "image:a:latest", "POST", "/v1/images/pull",
-                 "{'reference':'a:latest'}");
+    json_decref(
+        site_expect(site, 202, "POST", "/v1/images/import", "{'path':'/etc','name':'a:latest'}"));
     site_refused(site, 409, "conflict", "image:a:latest", "POST", "/v1/images/import",
-                 "{'path':'/etc','name':'a:latest'}");
-    json_decref(site_expect(site, 202, "POST", "/v1/images/pull", "{'reference':'a:2'}"));
+                 "{'path':'/etc','name':'a'}");
+    json_decref(site_expect(site, 202, "POST", "/v1/images/pull", "{'reference':'a'}"));
+    json_decref(site_expect(site, 202, "POST", "/v1/images/pull", "{'reference':'a:latest'}"));
     /* Without a name, the path makes one. */
     json_decref(site_expect(site, 202, "POST", "/v1/images/import", "{'path':'/etc:v1'}"));
     site_refused(site, 409, "conflict", "image:etc:v1", "POST", "/v1/images/import",

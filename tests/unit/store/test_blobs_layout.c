@@ -233,6 +233,25 @@ static void test_reader_changes_nothing(void **state)
                  "it has no file oci-layout");
 }
 
+/* By its descriptor, under a name that is only for people. */
+static void test_reader_of_an_open_directory(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct err err = ERR_INIT;
+    struct blobs *blobs;
+    make_foreign_layout(scratch, "{\"imageLayoutVersion\":\"1.0.0\"}");
+    cleanup_fd int fd = openat(scratch->fd, "l", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_ok(blobs_open_reader_at(fd, "/an/archive.tar", &blobs, &err), err);
+    assert_string_equal(blobs_path(blobs), "/an/archive.tar");
+    blobs_close(blobs);
+    assert_true(fcntl(fd, F_GETFD) >= 0);
+    assert_int_equal(unlinkat(scratch->fd, "l/index.json", 0), 0);
+    assert_fails(blobs_open_reader_at(fd, "/an/archive.tar", &blobs, &err), err, ERR_DAMAGED,
+                 "/an/archive.tar has no index.json");
+    assert_fails(blobs_open_reader_at(scratch->fd, "/an/archive.tar", &blobs, &err), err,
+                 ERR_INVALID, "/an/archive.tar is not an image layout");
+}
+
 /* What cannot be opened is not missing. */
 static void test_reader_without_rights(void **state)
 {
@@ -334,6 +353,7 @@ int main(void)
         with_scratch(test_follows_no_link_inside),
         with_scratch(test_missing_parent_and_wrong_type),
         with_scratch(test_reader_changes_nothing),
+        with_scratch(test_reader_of_an_open_directory),
         with_scratch(test_reader_without_rights),
         with_scratch(test_kill_in_the_middle_is_completed),
         with_scratch(test_many_make_it_at_once),

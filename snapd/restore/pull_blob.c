@@ -1,0 +1,77 @@
+#include "pull_internal.h"
+
+#include "pull_busy.h"
+
+/* One blob on its way. */
+struct transfer {
+    struct pull *pull;
+    size_t index;
+    struct err stop; /* why the job asked for the end */
+};
+
+static const struct oci_descriptor *blob_of(const struct pull *pull, size_t index)
+{
+    const struct oci_manifest *manifest = &pull->image.manifest;
+    return index == OCI_LAYERS_MAX ? &manifest->config : &manifest->layers[index];
+}
+
+/* Notes how far one blob is; the sum over all. */
+static uint64_t note(struct pull *pull, size_t index, uint64_t done)
+{
+    uint64_t sum = 0;
+    pthread_mutex_lock(&pull->lock);
+    pull->done[index] = done;
+    for (size_t i = 0; i < ARRAY_SIZE(pull->done); i++)
+        sum += pull->done[i];
+    pthread_mutex_unlock(&pull->lock);
+    return sum;
+}
+
+static int on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct transfer *transfer = arg;
+    struct pull *pull = transfer->pull;
+    (void)total;
+    return job_progress(pull->job, note(pull, transfer->index, done), pull->total, "bytes",
+                        &transfer->stop) < 0;
+}
+
+/* The blob is there. */
+static int finish(struct pull *pull, size_t index, bool downloaded, struct err *err)
+{
+    uint64_t size = (uint64_t)blob_of(pull, index)->size;
+    uint64_t sum = note(pull, index, size);
+    pthread_mutex_lock(&pull->lock);
+    pull->settled[index] = true;
+    pull->downloaded += downloaded ? size : 0;
+    pthread_mutex_unlock(&pull->lock);
+    return job_progress(pull->job, sum, pull->total, "bytes", err);
+}
+
+int pull_blob(struct pull *pull, size_t index, const struct remote_watch *watch, struct err *err)
+{
+    const struct oci_descriptor *blob = blob_of(pull, index);
+    struct transfer transfer = {.pull = pull, .index = index, .stop = ERR_INIT};
+    struct pull_busy busy;
+    bool downloaded = false;
+    int rc = pull_busy_enter(&busy, pull->node, &blob->digest, job_stop, pull->job, err);
+    if (rc < 0)
+        return rc;
+    rc = remote_pull_blob(pull->remote, pull->ref->repository, pull->node->blobs, &blob->digest,
+                          (uint64_t)blob->size, on_progress, &transfer, watch, &downloaded, err);
+    pull_busy_leave(&busy);
+    if (rc < 0 && transfer.stop.code != ERR_NONE) {
+        err_clear(err);
+        return err_fail(err, transfer.stop.code, "%s", transfer.stop.text);
+    }
+    return rc < 0 ? rc : finish(pull, index, downloaded, err);
+}
+
+void pull_blob_note_present(struct pull *pull, size_t index)
+{
+    const struct oci_descriptor *blob = blob_of(pull, index);
+    uint64_t have;
+    if (blobs_stat(pull->node->blobs, &blob->digest, &have, NULL) == 0 &&
+        have == (uint64_t)blob->size)
+        (void)note(pull, index, have);
+}
