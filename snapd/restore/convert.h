@@ -8,7 +8,8 @@
  * The archive may still be growing: the caller says how many of its bytes are there, so a layer is
  * converted while it is downloaded.
  *
- *   convert_start()      -> running      convert_feed() any number of times, the last one with `end`
+ *   convert_start()      -> running
+ *   convert_feed()       any number of times, the last one with `end`
  *   convert_wait()       -> CONVERT_DONE, or CONVERT_NEEDS_LOWERS: what the layer means depends on
  *                           the layers below (implied parents, links into them, whiteouts)
  *   convert_continue()   with the images of the layers below; then convert_wait() again
@@ -34,7 +35,8 @@
  * beyond that CONVERT_GROWTH_MAX times the size of the blob. Zeros become holes, and the last part
  * of the disk stays free, so one that is made to fill disks does not.
  *
- * A conversion belongs to one thread, but for convert_feed(), which another one may call.
+ * A conversion belongs to one thread, but for convert_feed(), which another one may call. The child
+ * ends with the thread that has started it (the one of convert_start(), then of convert_wait()).
  */
 #pragma once
 
@@ -53,7 +55,7 @@ enum convert_mode {
 
 enum {
     CONVERT_LOWERS_MAX = 127,
-    CONVERT_ENTRIES_MAX = 5000000, /* names that an image may have, EROFS_NAMES_MAX */
+    CONVERT_ENTRIES_MAX = 5000000,  /* names that an image may have, EROFS_NAMES_MAX */
     CONVERT_MEMBERS_MAX = 20000000, /* members of an archive, also those that replace others */
     CONVERT_GROWTH_MAX = 5000,
     CONVERT_DROPPED_MAX = 16, /* listed by name; the others are counted */
@@ -62,10 +64,10 @@ enum {
 #define CONVERT_GROWTH_FREE (UINT64_C(128) << 30) /* bytes */
 
 struct convert_request {
-    int blob_fd;   /* the archive, opened for reading; borrowed for the call */
+    int blob_fd;   /* the archive, a regular file opened for reading; borrowed for the call */
     int target_fd; /* an empty file, opened for reading and writing; borrowed for the call */
     enum convert_mode mode;
-    bool is_lowest;               /* of a layer: there are no layers below, so none are waited for */
+    bool is_lowest; /* of a layer: there are no layers below, so none are waited for */
     const struct digest *diff_id; /* expected digest of the tar, or NULL */
     uint64_t blob_size;           /* bytes that the archive will have; for the limit on growth */
     uint64_t bytes_max;           /* 0: CONVERT_BYTES_MAX */
@@ -81,11 +83,11 @@ enum convert_state {
 struct convert_result {
     struct digest diff_id; /* of the tar that came out */
     uint64_t tar_bytes;
-    uint64_t image_bytes;  /* of the image file, holes included */
-    uint64_t entries;      /* names in the image */
-    bool used_lowers;      /* the image is good for this chain of layers alone */
-    uint64_t dropped;      /* extended attributes left out */
-    char *dropped_first;   /* up to CONVERT_DROPPED_MAX of them, a line each; "" for none; owned */
+    uint64_t image_bytes; /* of the image file, holes included */
+    uint64_t entries;     /* names in the image */
+    bool used_lowers;     /* the image is good for this chain of layers alone */
+    uint64_t dropped;     /* extended attributes left out */
+    char *dropped_first;  /* up to CONVERT_DROPPED_MAX of them, a line each; "" for none; owned */
 };
 void convert_result_free(struct convert_result *result);
 
@@ -99,8 +101,8 @@ int convert_feed(struct convert *convert, uint64_t size, bool end, struct err *e
  * 0, the child is killed and the failure is the one it has set. Returns an enum convert_state or
  * -errno; the result is written with CONVERT_DONE only, and is the caller's to free. */
 typedef int convert_stop(void *arg, struct err *err);
-int convert_wait(struct convert *convert, convert_stop *stop, void *arg,
-                 struct convert_result *ret, struct err *err);
+int convert_wait(struct convert *convert, convert_stop *stop, void *arg, struct convert_result *ret,
+                 struct err *err);
 /* Gives the images of the layers below, topmost first (files opened for reading; borrowed). */
 int convert_continue(struct convert *convert, const int *lower_fds, size_t lower_count,
                      struct err *err);

@@ -48,6 +48,8 @@ OWNERS = {
     "ini.h": r"snapd/options",
     "openssl/evp.h": r"base/digest",
     "zstd.h": r"snapd/(commit|restore)/",
+    "isa-l/igzip_lib.h": r"snapd/restore/",
+    "isa-l/crc.h": r"snapd/restore/",
 }
 
 FUNCTION = re.compile(r"^[A-Za-z_].*?\b([A-Za-z_]\w*)\(.*[^;]$")
