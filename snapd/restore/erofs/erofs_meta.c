@@ -81,12 +81,19 @@ int erofs_meta_plan_end(struct erofs_meta *meta, struct err *err)
     return erofs_out_zeros(meta->out, meta->end - erofs_out_pos(meta->out), err);
 }
 
+/* Whether a place can join the window: data of files lie between runs, and are not its to write. */
+static bool joins_window(const struct erofs_meta *meta, uint64_t pos)
+{
+    uint64_t end = round_up(meta->window_start + meta->window_len, EROFS_BLOCK);
+    return pos < end + EROFS_BLOCK && pos < meta->window_start + WINDOW;
+}
+
 int erofs_meta_write(struct erofs_meta *meta, uint64_t pos, const void *bytes, size_t len,
                      struct err *err)
 {
     const uint8_t *from = bytes;
     while (len > 0) {
-        if (meta->window_len > 0 && pos >= meta->window_start + WINDOW) {
+        if (meta->window_len > 0 && !joins_window(meta, pos)) {
             int rc = erofs_meta_flush(meta, err);
             if (rc < 0)
                 return rc;
