@@ -52,6 +52,10 @@ void catalog_close(struct catalog *catalog); /* NULL is fine */
 /* Begins a transaction for this thread, waiting for those of others. A second one inside it is
  * ERR_INTERNAL. */
 int catalog_begin(struct catalog *catalog, struct err *err);
+/* The same for a transaction that survives a kill, but not a power cut until a later one that is
+ * not lazy was committed: the log is written in order, so whatever that one relies on is there with
+ * it. Saves the wait for the disk (milliseconds). */
+int catalog_begin_lazy(struct catalog *catalog, struct err *err);
 /* Ends the transaction. On failure it has ended without effect. */
 int catalog_commit(struct catalog *catalog, struct err *err);
 /* Ends a transaction without effect; harmless after catalog_commit(). */

@@ -39,8 +39,9 @@ struct catalog {
     char *path;                /* owned; for messages */
     /* Recursive. Held during every call, and by the owner of a transaction until its end. */
     pthread_mutex_t lock;
-    sqlite3 *db;                                              /* guarded by lock */
-    int depth;                                                /* open scopes; guarded by lock */
+    sqlite3 *db; /* guarded by lock */
+    int depth;   /* open scopes; guarded by lock */
+    bool lazy;   /* commits do not sync; guarded by lock */
     struct catalog_prepared prepared[CATALOG_STATEMENTS_MAX]; /* guarded by lock */
     size_t prepared_count;                                    /* guarded by lock */
 };
@@ -52,6 +53,9 @@ struct catalog_scope {
 
 /* Opens a scope that writes. */
 int catalog_scope_begin(struct catalog *catalog, struct catalog_scope *ret, struct err *err);
+/* The same for what may be lost in a power cut, as long as nothing that comes later survives it
+ * (catalog_begin_lazy()). Inside another scope it is as that one is. */
+int catalog_scope_begin_lazy(struct catalog *catalog, struct catalog_scope *ret, struct err *err);
 /* Opens a scope that reads: what several statements see is one state. It needs no commit. */
 void catalog_scope_read(struct catalog *catalog, struct catalog_scope *ret);
 /* Ends a scope with effect. On failure it has ended without. */

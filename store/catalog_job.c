@@ -268,7 +268,7 @@ static int start_job(struct catalog *catalog, const char *id, struct err *err)
 int catalog_job_start(struct catalog *catalog, const char *id, struct err *err)
 {
     cleanup_catalog_scope struct catalog_scope scope = {0};
-    int rc = catalog_scope_begin(catalog, &scope, err);
+    int rc = catalog_scope_begin_lazy(catalog, &scope, err);
     if (rc == 0)
         rc = start_job(catalog, id, err);
     if (rc < 0)
@@ -318,12 +318,23 @@ int catalog_job_step(struct catalog *catalog, const char *id, const char *step, 
     return catalog_scope_commit(&scope, err);
 }
 
+int catalog_job_mark(struct catalog *catalog, const char *id, const char *step, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin_lazy(catalog, &scope, err);
+    if (rc == 0)
+        rc = begin_step(catalog, id, step, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
+
 int catalog_job_progress(struct catalog *catalog, const char *id, int64_t done, int64_t total,
                          const char *unit, struct err *err)
 {
     cleanup_catalog_scope struct catalog_scope scope = {0};
     struct job_row row;
-    int rc = catalog_scope_begin(catalog, &scope, err);
+    int rc = catalog_scope_begin_lazy(catalog, &scope, err);
     if (rc == 0)
         rc = find_running(catalog, id, &row, err);
     if (rc == 0)

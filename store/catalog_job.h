@@ -72,11 +72,13 @@ int catalog_job_get(struct catalog *catalog, const char *id, struct catalog_job 
 /* Newest first, by order of arrival. `unfinished` leaves out final states. */
 int catalog_job_list(struct catalog *catalog, bool unfinished, struct catalog_job **ret,
                      size_t *ret_count, struct err *err);
-/* queued or running -> running, attempt + 1. */
+/* queued or running -> running, attempt + 1. Lazy (catalog_begin_lazy()). */
 int catalog_job_start(struct catalog *catalog, const char *id, struct err *err);
 /* Notes that a step begins; the one before is finished and the progress begins anew. */
 int catalog_job_step(struct catalog *catalog, const char *id, const char *step, struct err *err);
-/* Not a transaction of weight: callers write it at most once a second. */
+/* The same for a step that nothing is decided by: lazy. */
+int catalog_job_mark(struct catalog *catalog, const char *id, const char *step, struct err *err);
+/* Lazy; callers write it at most once a second. */
 int catalog_job_progress(struct catalog *catalog, const char *id, int64_t done, int64_t total,
                          const char *unit, struct err *err);
 /* Final state. `result` is JSON for done; `failure` is the error for failed and cancelled. The

@@ -89,7 +89,7 @@ int catalog_layer_touch(struct catalog *catalog, const char *const *keys, size_t
     if (rc <= 0)
         return rc;
     cleanup_catalog_scope struct catalog_scope scope = {0};
-    rc = catalog_scope_begin(catalog, &scope, err);
+    rc = catalog_scope_begin_lazy(catalog, &scope, err);
     for (size_t i = 0; rc >= 0 && i < count; i++)
         rc = catalog_stmt_run(
             catalog, err, "UPDATE layer_images SET used_ns = ?1 WHERE key = ?2 AND used_ns < ?1",

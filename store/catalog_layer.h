@@ -33,7 +33,8 @@ void catalog_layer_image_free(struct catalog_layer_image *image);
 int catalog_layer_put(struct catalog *catalog, const struct catalog_layer_image *image,
                       struct err *err);
 /* Notes that images are used now. Writes only when one of them was not used for
- * CATALOG_LAYER_TOUCH_S, so that runs that are made one after the other cost no transaction each.
+ * CATALOG_LAYER_TOUCH_S, so that runs that are made one after the other cost no transaction each;
+ * lazy (catalog_begin_lazy()).
  * Keys without a row are left out. */
 int catalog_layer_touch(struct catalog *catalog, const char *const *keys, size_t count,
                         struct err *err);

@@ -21,11 +21,26 @@ int catalog_scope_check_alive(struct catalog *catalog, struct err *err)
     return 0;
 }
 
+/* Whether commits sync the log. Only between transactions. Syncing less is never assumed to have
+ * worked, so it is asked for before each. */
+static int set_lazy(struct catalog *catalog, bool lazy, struct err *err)
+{
+    if (catalog->lazy == lazy)
+        return 0;
+    int rc = catalog_stmt_exec(
+        catalog, lazy ? "PRAGMA synchronous = NORMAL" : "PRAGMA synchronous = FULL", err);
+    if (rc == 0)
+        catalog->lazy = lazy;
+    return rc;
+}
+
 /* Opens the next scope; the lock is held on success. */
-static int open_scope(struct catalog *catalog, struct err *err)
+static int open_scope(struct catalog *catalog, bool lazy, struct err *err)
 {
     lock(catalog);
     int rc = catalog_scope_check_alive(catalog, err);
+    if (rc == 0 && catalog->depth == 0)
+        rc = set_lazy(catalog, lazy, err);
     /* IMMEDIATE takes the write lock at once: a transaction that began as a reader could find
      * itself unable to write in its middle. */
     if (rc == 0)
@@ -80,7 +95,15 @@ static int close_scope(struct catalog *catalog, struct err *err)
 
 int catalog_scope_begin(struct catalog *catalog, struct catalog_scope *ret, struct err *err)
 {
-    int rc = open_scope(catalog, err);
+    int rc = open_scope(catalog, false, err);
+    if (rc == 0)
+        *ret = (struct catalog_scope){.catalog = catalog};
+    return rc;
+}
+
+int catalog_scope_begin_lazy(struct catalog *catalog, struct catalog_scope *ret, struct err *err)
+{
+    int rc = open_scope(catalog, true, err);
     if (rc == 0)
         *ret = (struct catalog_scope){.catalog = catalog};
     return rc;
@@ -119,7 +142,7 @@ int catalog_scope_check_open(struct catalog *catalog, struct err *err)
     return rc;
 }
 
-int catalog_begin(struct catalog *catalog, struct err *err)
+static int begin(struct catalog *catalog, bool lazy, struct err *err)
 {
     lock(catalog);
     int rc = 0;
@@ -127,9 +150,19 @@ int catalog_begin(struct catalog *catalog, struct err *err)
         rc = err_fail(err, ERR_INTERNAL, "this thread has a transaction on the catalog %s already",
                       catalog->path);
     if (rc == 0)
-        rc = open_scope(catalog, err);
+        rc = open_scope(catalog, lazy, err);
     unlock(catalog);
     return rc;
+}
+
+int catalog_begin(struct catalog *catalog, struct err *err)
+{
+    return begin(catalog, false, err);
+}
+
+int catalog_begin_lazy(struct catalog *catalog, struct err *err)
+{
+    return begin(catalog, true, err);
 }
 
 int catalog_commit(struct catalog *catalog, struct err *err)

@@ -93,5 +93,8 @@ int job_step(struct job *job, const char *step, struct err *err);
 /* 0, or ERR_INTERRUPTED when the daemon stops. `job` is a struct job; the type is that of
  * convert_stop (restore/convert.h). */
 int job_stop(void *job, struct err *err);
+/* The same for a step that is for people to see and decides nothing: it survives a kill, and costs
+ * no wait for the disk. */
+int job_mark(struct job *job, const char *step, struct err *err);
 /* Notes progress (written at most once a second). Fails only with ERR_INTERRUPTED. */
 int job_progress(struct job *job, uint64_t done, uint64_t total, const char *unit, struct err *err);

@@ -58,7 +58,7 @@ int job_stop(void *arg, struct err *err)
     return err_fail(err, ERR_INTERRUPTED, "the daemon is stopping");
 }
 
-int job_step(struct job *job, const char *step, struct err *err)
+static int begin_step(struct job *job, struct err *err)
 {
     int rc = job_stop(job, err);
     if (rc < 0)
@@ -67,7 +67,19 @@ int job_step(struct job *job, const char *step, struct err *err)
     job->unit[0] = '\0';
     job->unwritten = false;
     pthread_mutex_unlock(&job->lock);
-    return catalog_job_step(job->node->catalog, job->id, step, err);
+    return 0;
+}
+
+int job_step(struct job *job, const char *step, struct err *err)
+{
+    int rc = begin_step(job, err);
+    return rc < 0 ? rc : catalog_job_step(job->node->catalog, job->id, step, err);
+}
+
+int job_mark(struct job *job, const char *step, struct err *err)
+{
+    int rc = begin_step(job, err);
+    return rc < 0 ? rc : catalog_job_mark(job->node->catalog, job->id, step, err);
 }
 
 static int64_t clamp(uint64_t value)
