@@ -20,8 +20,12 @@
  *
  * Same calls, same bytes: no clock, no random numbers, no addresses of memory in the image.
  *
- * Whole blocks of zeros are left out of files (holes, for which lseek(SEEK_HOLE) of the mounted
- * file answers) and of the image file (which is sparse).
+ * Holes of files, for which lseek(SEEK_HOLE) of the mounted file answers, are: chunks (a block
+ * each, more above 1 GiB) of which the caller gave no byte, zeros from 64 KiB on that it gave, and
+ * files of a block or more that are all zeros. Shorter zeros stay data, as a flat file is read
+ * faster; the image file is sparse there too.
+ *
+ * System calls: pwrite64, pread64, sync_file_range, ftruncate, and those of malloc().
  *
  * What it does not do: compression, deduplication, more than one device, fsync (the caller
  * publishes). One thread at a time.
@@ -57,7 +61,7 @@ struct erofs_writer_limits {
 #define EROFS_IMAGE_BYTES_MAX (UINT64_C(1) << 43) /* half of what 32-bit block numbers reach */
 
 struct erofs_xattr {
-    const char *name; /* whole name with its prefix: "user.", "trusted.", "security.", "system." */
+    const char *name; /* whole: "user.", "trusted.", "security." and more, "system.posix_acl_*" */
     const void *value;
     size_t size;
 };
@@ -69,7 +73,7 @@ struct erofs_attr {
     uint16_t perm; /* 07777 */
     int64_t mtime; /* seconds, before 1970 too */
     uint32_t mtime_ns;
-    const struct erofs_xattr *xattrs; /* in any order; no name twice */
+    const struct erofs_xattr *xattrs; /* in any order; no name twice; names up to 64 KiB together */
     size_t xattr_count;
 };
 

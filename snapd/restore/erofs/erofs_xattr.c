@@ -4,14 +4,15 @@
 #include "erofs_format.h"
 
 #include <errno.h>
+#include <linux/limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     NAME_MAX_BYTES = 255,
-    INDEX_COST = 8,          /* bytes of the hash table per entry */
-    SET_COST = 16,           /* of malloc() per set */
-    XATTR_COUNT_MAX = 32768, /* more do not fit behind an inode */
+    INDEX_COST = 8,                       /* bytes of the hash table per entry */
+    SET_COST = 16,                        /* of malloc() per set */
+    XATTR_COUNT_MAX = XATTR_LIST_MAX / 7, /* "user.x" and a NUL byte: the shortest in a list */
 };
 
 /* One attribute taken apart. Everything borrowed. */
@@ -85,6 +86,26 @@ static int parse(const struct erofs_xattr *xattr, struct erofs_xattr_item *ret, 
                     xattr->name);
 }
 
+/* Bytes of its name in the list that listxattr() gives, which the kernel bounds. */
+static size_t listed(const struct erofs_xattr_item *item)
+{
+    static const uint8_t prefix[] = {
+        [EROFS_XATTR_USER] = sizeof "user.",
+        [EROFS_XATTR_ACL_ACCESS] = sizeof "system.posix_acl_access",
+        [EROFS_XATTR_ACL_DEFAULT] = sizeof "system.posix_acl_default",
+        [EROFS_XATTR_TRUSTED] = sizeof "trusted.",
+        [EROFS_XATTR_SECURITY] = sizeof "security.",
+    };
+    return prefix[item->index] + item->name_len;
+}
+
+static int list_too_long(struct err *err)
+{
+    return err_fail(err, ERR_TOO_LARGE,
+                    "the names of extended attributes of one file take more than %d bytes",
+                    XATTR_LIST_MAX);
+}
+
 static int compare(const void *a, const void *b)
 {
     const struct erofs_xattr_item *x = a;
@@ -110,11 +131,15 @@ static int parse_all(struct erofs_xattr_table *table, const struct erofs_xattr *
         table->items = items;
         table->item_cap = count;
     }
+    size_t list = 0;
     for (size_t i = 0; i < count; i++) {
         int rc = parse(&xattrs[i], &table->items[i], err);
         if (rc < 0)
             return rc;
+        list += listed(&table->items[i]);
     }
+    if (list > XATTR_LIST_MAX)
+        return list_too_long(err);
     qsort(table->items, count, sizeof *table->items, compare);
     for (size_t i = 1; i < count; i++) {
         if (compare(&table->items[i - 1], &table->items[i]) == 0)
@@ -388,8 +413,15 @@ static int set_done(struct erofs_xattr_table *table, struct erofs_xattr_set *set
                     struct erofs_xattr_set **ret, struct err *err)
 {
     size_t size = erofs_xattr_set_size(table, set);
-    if (size > body_max) {
+    size_t list = 0;
+    for (size_t i = 0; i < set->count; i++) {
+        struct erofs_xattr_item item = get_entry(table, set->ids[i]);
+        list += listed(&item);
+    }
+    if (size > body_max || list > XATTR_LIST_MAX) {
         erofs_xattr_set_free(table, set);
+        if (list > XATTR_LIST_MAX)
+            return list_too_long(err);
         return err_fail(err, ERR_TOO_LARGE,
                         "the extended attributes of a directory take %zu bytes, more than %zu",
                         size, body_max);

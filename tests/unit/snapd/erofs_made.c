@@ -145,7 +145,8 @@ void made_mount(struct made *made)
     snprintf(image, sizeof image, "%s/image", made->scratch->path);
     snprintf(target, sizeof target, "%s/mnt", made->scratch->path);
     check(made);
-    const char *const fsck[] = {"fsck.erofs", image, NULL};
+    /* It walks recursively, with large frames. */
+    const char *const fsck[] = {"prlimit", "--stack=268435456", "fsck.erofs", image, NULL};
     made_ok(made, spawn_tool(fsck, NULL, &made->err));
     struct erofs_agree_count count;
     erofs_agree(image, target, &count);
