@@ -60,7 +60,7 @@ enum {
     /* places */
     SAMPLE_FILE_XATTRS = SAMPLE_FILE * 32 + 64,
     SAMPLE_FILE_OWN = SAMPLE_FILE_XATTRS + 12 + 4, /* user.own=1 */
-    SAMPLE_FILE_ACL = SAMPLE_FILE_OWN + 8,        /* system.posix_acl_access, 3 entries */
+    SAMPLE_FILE_ACL = SAMPLE_FILE_OWN + 8,         /* system.posix_acl_access, 3 entries */
     SAMPLE_FILE_XATTR_BYTES = 12 + 4 + 8 + 32,
     SAMPLE_SUB_XATTRS = SAMPLE_SUB * 32 + 64,
     SAMPLE_SUB_OPAQUE = SAMPLE_SUB_XATTRS + 12, /* trusted.overlay.opaque=y */
