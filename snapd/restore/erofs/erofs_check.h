@@ -16,8 +16,8 @@
  *     below 10^9
  *   - data of files: blocks inside the image, behind the superblock
  *   - attributes: known prefixes, legal names, no name twice, together not more than listxattr()
- *     can give; access lists are well formed, as the kernel parses them on each access;
- *     of overlayfs's own only trusted.overlay.opaque="y", on directories
+ *     can give; only what a layer may have (erofs_check_xattr.h), of overlayfs's own only
+ *     trusted.overlay.opaque="y", on directories
  *   - inodes, attributes, directories, chunk maps and data claim no more bytes than the image has
  *   - the number of inodes is what the superblock says, within the limits
  *

@@ -2,7 +2,7 @@
 
 #include "cleanup.h"
 #include "erofs_bytes.h"
-#include "erofs_check_acl.h"
+#include "erofs_check_xattr.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -66,30 +66,12 @@ static int check_fields(const struct erofs_inode *inode, struct err *err)
     return 0;
 }
 
-static int check_overlay(const struct erofs_inode *inode, const struct erofs_found_xattr *xattr,
-                         struct err *err)
-{
-    static const char prefix[] = "trusted.overlay.";
-    if (strncmp(xattr->name, prefix, sizeof prefix - 1) != 0)
-        return 0;
-    if (S_ISDIR(inode->mode) && strcmp(xattr->name, "trusted.overlay.opaque") == 0 &&
-        xattr->size == 1 && memcmp(xattr->value, "y", 1) == 0)
-        return 0;
-    return err_fail(err, ERR_DAMAGED, "inode %" PRIu64 " has a forbidden attribute %s", inode->nid,
-                    xattr->name);
-}
-
 static int take_xattr(void *arg, const struct erofs_found_xattr *xattr, struct err *err)
 {
     struct erofs_check_inode *check = arg;
-    int rc = check_overlay(check->inode, xattr, err);
+    int rc = erofs_check_xattr(check->inode, xattr, err);
     if (rc < 0)
         return rc;
-    static const char acl[] = "system.posix_acl_";
-    if (strncmp(xattr->name, acl, sizeof acl - 1) == 0 &&
-        !erofs_check_acl_is_good(xattr->value, xattr->size))
-        return err_fail(err, ERR_DAMAGED, "inode %" PRIu64 " has a malformed %s", check->inode->nid,
-                        xattr->name);
     size_t size = strlen(xattr->name) + 1;
     if (size > sizeof check->list - check->list_len || check->name_count == XATTR_NAMES_MAX)
         return bad(check->inode, "has more attributes than can be listed", err);
