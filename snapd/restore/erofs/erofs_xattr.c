@@ -271,8 +271,8 @@ static int intern(struct erofs_xattr_table *table, const struct erofs_xattr_item
     return 1;
 }
 
-/* Appends to a body. The bytes are zero when `bytes` is NULL. */
-static int body_add(struct erofs_xattr_body *body, size_t len, uint8_t **ret, struct err *err)
+/* Makes room for `len` more bytes of a body. */
+static int body_reserve(struct erofs_xattr_body *body, size_t len, struct err *err)
 {
     if (len > EROFS_XATTR_BODY_MAX - body->len)
         return err_fail(err, ERR_TOO_LARGE, "more than %u bytes of extended attributes of one file",
@@ -285,8 +285,6 @@ static int body_add(struct erofs_xattr_body *body, size_t len, uint8_t **ret, st
         body->bytes = bytes;
         body->cap = cap;
     }
-    *ret = body->bytes + body->len;
-    body->len += len;
     return 0;
 }
 
@@ -294,25 +292,26 @@ static int body_begin(struct erofs_xattr_body *body, const uint32_t *ids, size_t
                       struct err *err)
 {
     struct erofs_disk_xattr_header header = {.shared_count = (uint8_t)count};
-    uint8_t *to;
+    size_t ids_size = count * sizeof *ids;
     body->len = 0;
-    int rc = body_add(body, sizeof header + count * sizeof *ids, &to, err);
+    int rc = body_reserve(body, sizeof header + ids_size, err);
     if (rc < 0)
         return rc;
-    memcpy(to, &header, sizeof header);
+    memcpy(body->bytes, &header, sizeof header);
     if (count > 0)
-        memcpy(to + sizeof header, ids, count * sizeof *ids);
+        memcpy(body->bytes + sizeof header, ids, ids_size);
+    body->len = sizeof header + ids_size;
     return 0;
 }
 
 static int body_add_entry(struct erofs_xattr_body *body, const struct erofs_xattr_item *item,
                           struct err *err)
 {
-    uint8_t *to;
-    int rc = body_add(body, entry_size(item), &to, err);
+    int rc = body_reserve(body, entry_size(item), err);
     if (rc < 0)
         return rc;
-    put_entry(to, item);
+    put_entry(body->bytes + body->len, item);
+    body->len += entry_size(item);
     return 0;
 }
 
@@ -480,7 +479,7 @@ int erofs_xattr_set_with(struct erofs_xattr_table *table, const struct erofs_xat
     }
     if (old - replaces + 1 > XATTR_COUNT_MAX)
         return err_fail(err, ERR_TOO_LARGE, "more than %d extended attributes", XATTR_COUNT_MAX);
-    uint32_t id;
+    uint32_t id = 0;
     struct erofs_xattr_set *copy = NULL;
     rc = intern_for_set(table, &item, &id, err);
     if (rc == 0)
