@@ -50,7 +50,7 @@ int erofs_writer_file_begin(struct erofs_writer *writer, const struct erofs_attr
     struct erofs_file *file = &writer->file;
     if (file->is_open || writer->is_finished)
         return err_fail(err, ERR_INTERNAL, "a file in the middle of a file");
-    if (size > INT64_MAX)
+    if (size > EROFS_FILE_BYTES_MAX)
         return err_fail(err, ERR_TOO_LARGE, "a file of %llu bytes", (unsigned long long)size);
     int rc = erofs_attr_check(attr, err);
     if (rc == 0)
@@ -177,11 +177,28 @@ static int chunk_bytes(struct erofs_writer *writer, const uint8_t *bytes, size_t
     return erofs_out_add(&writer->out, bytes, len, err);
 }
 
+/* Makes holes of the whole chunks up to `to`, of which nothing was given, if there are any. */
+static bool skip_chunks(struct erofs_file *file, uint64_t to)
+{
+    uint64_t start = (uint64_t)file->chunk << file->chunk_bits;
+    uint32_t end = to < file->whole ? (uint32_t)(to >> file->chunk_bits) : file->chunks;
+    if (file->pos != start || file->chunk_has_blocks || end <= file->chunk)
+        return false;
+    memset(&file->map[file->chunk], 0xFF, (end - file->chunk) * sizeof *file->map); /* EROFS_HOLE */
+    file->chunk = end;
+    file->pos = end < file->chunks ? (uint64_t)end << file->chunk_bits : file->whole;
+    file->has_holes = true;
+    file->zero_chunks = 0; /* zeros before them join the hole */
+    return true;
+}
+
 /* Goes on to `to`, with bytes or, where they are NULL, with none. */
 static int advance(struct erofs_writer *writer, const uint8_t *bytes, uint64_t to, struct err *err)
 {
     struct erofs_file *file = &writer->file;
     while (file->pos < to && file->pos < file->whole) {
+        if (!bytes && skip_chunks(file, to))
+            continue;
         uint64_t end = chunk_end(file);
         uint64_t n = (to < end ? to : end) - file->pos;
         int rc = 0;
@@ -255,6 +272,30 @@ static int settle_end(struct erofs_writer *writer, struct err *err)
     return rc == 0 && file->has_holes ? tail_to_chunk(writer, err) : rc;
 }
 
+/* Whether each two neighbours are holes both, or blocks one behind the other. */
+static bool is_paired(const struct erofs_file *file)
+{
+    uint32_t blocks = UINT32_C(1) << (file->chunk_bits - EROFS_BLOCK_BITS);
+    for (uint32_t i = 0; i + 1 < file->chunks; i += 2) {
+        uint32_t first = file->map[i];
+        if (file->map[i + 1] != (first == EROFS_HOLE ? EROFS_HOLE : first + blocks))
+            return false;
+    }
+    return true;
+}
+
+/* Makes the chunks as large as holes and data allow: the map becomes short - one chunk for a file
+ * that is a hole as a whole -, and the kernel looks it up less often. */
+static void join_chunks(struct erofs_file *file)
+{
+    while (file->chunks > 1 && file->chunk_bits < EROFS_CHUNK_BITS_LIMIT && is_paired(file)) {
+        file->chunk_bits++;
+        file->chunks = (file->chunks + 1) / 2;
+        for (uint32_t i = 0; i < file->chunks; i++)
+            file->map[i] = file->map[(size_t)2 * i];
+    }
+}
+
 int erofs_writer_file_end(struct erofs_writer *writer, uint64_t *ret_nid, struct err *err)
 {
     struct erofs_file *file = &writer->file;
@@ -273,6 +314,7 @@ int erofs_writer_file_end(struct erofs_writer *writer, uint64_t *ret_nid, struct
                                     .nlink = 1,
                                     .u = file->chunks > 0 ? file->map[0] : 0};
     if (file->has_holes) {
+        join_chunks(file);
         inode.layout = EROFS_CHUNK_BASED;
         inode.u = file->chunk_bits - EROFS_BLOCK_BITS;
         inode.rest = file->map;

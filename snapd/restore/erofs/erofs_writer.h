@@ -58,6 +58,7 @@ struct erofs_writer_limits {
 #define EROFS_NAMES_MAX       UINT32_C(5000000)
 #define EROFS_NAME_BYTES_MAX  (UINT64_C(256) << 20)
 #define EROFS_XATTR_BYTES_MAX (UINT64_C(64) << 20)
+#define EROFS_FILE_BYTES_MAX  (UINT64_C(1) << 61) /* of one file: 2^18 chunks of at most 2^43 */
 #define EROFS_IMAGE_BYTES_MAX (UINT64_C(1) << 43) /* half of what 32-bit block numbers reach */
 
 struct erofs_xattr {

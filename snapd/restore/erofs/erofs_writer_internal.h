@@ -28,10 +28,13 @@ enum {
     /* Zeros that were given as data become a hole from this length on. Shorter ones are left in
      * the data - they are holes of the image file anyway -, as a flat file is read faster. */
     EROFS_HOLE_MIN = 64 << 10,
-    EROFS_MAP_MAX = 1 << 18, /* chunks of a file */
+    EROFS_MAP_MAX = 1 << 18,                                           /* chunks of a file */
+    EROFS_CHUNK_BITS_LIMIT = EROFS_BLOCK_BITS + EROFS_CHUNK_BITS_MASK, /* what an inode can say */
     /* The root's attributes lie in the first block, with superblock and inode. */
     EROFS_ROOT_BODY_MAX = EROFS_BLOCK - EROFS_ROOT_NID * EROFS_SLOT - EROFS_INODE_SIZE,
 };
+
+static_assert(EROFS_FILE_BYTES_MAX >> EROFS_CHUNK_BITS_LIMIT == EROFS_MAP_MAX, "");
 
 /* The attributes of an inode but the extended ones. */
 struct erofs_owner {

@@ -213,6 +213,28 @@ static void test_large_sparse(void **state)
     assert_true(st.st_blocks * 512 < 1 << 20);
 }
 
+/* Many large files of nothing are not many long maps. */
+static void test_short_maps(void **state)
+{
+    struct made *made = *state;
+    const uint64_t size = (UINT64_C(1) << 30) + 1;
+    const struct piece halves[] = {{0, 1 << 20}};
+    cleanup_free uint8_t *bytes = pattern(1 << 20);
+    char name[32];
+    for (int i = 0; i < 500; i++) {
+        snprintf(name, sizeof name, "hole%d", i);
+        add_sparse(made, name, size, NULL, 0, NULL);
+    }
+    add_sparse(made, "largest", EROFS_FILE_BYTES_MAX, NULL, 0, NULL);
+    add_sparse(made, "half", 2 << 20, halves, 1, bytes);
+    made_mount(made);
+    assert_true(made->stats.image_bytes < 3 << 20);
+    assert_string_equal(holes(made, "hole499"), "");
+    assert_int_equal(made_stat(made, "hole499").st_size, size);
+    assert_true((uint64_t)made_stat(made, "largest").st_size == EROFS_FILE_BYTES_MAX);
+    assert_string_equal(holes(made, "half"), "0-1048576");
+}
+
 static void test_refused(void **state)
 {
     struct made *made = *state;
@@ -222,8 +244,8 @@ static void test_refused(void **state)
     uint8_t bytes[20] = {1};
     made_failed(made, erofs_writer_file_data(writer, 0, bytes, 1, err), ERR_INTERNAL, "outside");
     made_failed(made, erofs_writer_file_end(writer, &nid, err), ERR_INTERNAL, "outside");
-    made_failed(made, erofs_writer_file_begin(writer, &made_attr, UINT64_C(1) << 63, err),
-                ERR_TOO_LARGE, "9223372036854775808");
+    made_failed(made, erofs_writer_file_begin(writer, &made_attr, EROFS_FILE_BYTES_MAX + 1, err),
+                ERR_TOO_LARGE, "2305843009213693953");
     made_ok(made, erofs_writer_file_begin(writer, &made_attr, 10, err));
     made_failed(made, erofs_writer_file_begin(writer, &made_attr, 10, err), ERR_INTERNAL,
                 "middle of a file");
@@ -268,6 +290,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_holes, made_setup, made_teardown),
         cmocka_unit_test_setup_teardown(test_zeros_as_data, made_setup, made_teardown),
         cmocka_unit_test_setup_teardown(test_large_sparse, made_setup, made_teardown),
+        cmocka_unit_test_setup_teardown(test_short_maps, made_setup, made_teardown),
         cmocka_unit_test_setup_teardown(test_refused, made_setup, made_teardown),
         cmocka_unit_test_setup_teardown(test_blocks_are_shared_by_nobody, made_setup,
                                         made_teardown),
