@@ -8,6 +8,7 @@ struct other_state {
     struct archive *archive;
     bool begun;
     struct convert_source *source;
+    uint64_t fed;   /* bytes of input given to libarchive */
     struct err err; /* of the callback */
 };
 
@@ -23,6 +24,7 @@ static la_ssize_t feed(struct archive *archive, void *arg, const void **ret)
     *ret = source->in + source->in_pos;
     la_ssize_t n = (la_ssize_t)(source->in_len - source->in_pos);
     source->in_pos = source->in_len;
+    state->fed += (uint64_t)n;
     return n;
 }
 
@@ -76,7 +78,23 @@ static int begin(struct other_state *state, struct err *err)
     if (archive_read_open(state->archive, state, NULL, feed, NULL) != ARCHIVE_OK ||
         archive_read_next_header(state->archive, &entry) != ARCHIVE_OK)
         return report(state, err);
+    /* The decoders want more than the magic number; without one the raw bytes would come through,
+     * and what is packed twice would be unpacked twice. Each counts, and "none" does. */
+    if (archive_filter_count(state->archive) != 2)
+        return err_fail(err, ERR_DAMAGED, "the archive's xz or bzip2 data is damaged");
     return 0;
+}
+
+/* What the decoder did not take is in the buffer still: it looks a few bytes ahead, no more. */
+static int check_rest(struct other_state *state, struct err *err)
+{
+    struct convert_source *source = state->source;
+    const uint64_t rest = state->fed - (uint64_t)archive_filter_bytes(state->archive, -1);
+    if (rest > source->in_pos)
+        return err_fail(err, ERR_DAMAGED,
+                        "the archive is damaged: its compressed data is followed by other bytes");
+    source->in_pos -= (size_t)rest;
+    return convert_source_check_padding(source, "compressed", err);
 }
 
 static ssize_t other_read(struct convert_codec *codec, void *buf, size_t cap, struct err *err)
@@ -86,7 +104,9 @@ static ssize_t other_read(struct convert_codec *codec, void *buf, size_t cap, st
     if (rc < 0)
         return rc;
     ssize_t n = archive_read_data(state->archive, buf, cap);
-    return n < 0 ? report(state, err) : n;
+    if (n < 0)
+        return report(state, err);
+    return n > 0 ? n : check_rest(state, err);
 }
 
 const struct convert_codec_kind convert_codec_other = {

@@ -6,7 +6,7 @@
 
 enum {
     BLOCK = 4096,
-    SPACE_CHECK_BYTES = 4 << 20, /* look at the free space after so many bytes */
+    SPACE_CHECK_BYTES = 1 << 20, /* look at the free space after so many bytes */
 };
 
 struct raw {
@@ -89,5 +89,5 @@ int convert_raw_run(int target_fd, struct convert_stream *stream, struct err *er
         return err_fail(err, ERR_DAMAGED, "the archive is empty");
     if (ftruncate(target_fd, (off_t)raw.offset) < 0)
         return err_errno(err, errno, "cannot write the unpacked archive");
-    return 0;
+    return raw.offset > 0 ? convert_space_check(target_fd, err) : 0;
 }

@@ -25,10 +25,12 @@ struct convert_stream {
     pthread_t hasher;
     unsigned threads; /* how many of the two were started: unpacker first */
     bool hasher_joined;
-    /* Both threads wait for `started` before they do anything. */
-    pthread_mutex_t lock; /* of `started` */
-    pthread_cond_t start;
+    /* Both threads wait for `started` before they do anything. They are waited for until they do,
+     * as a thread's beginning needs more system calls than its work. */
+    pthread_mutex_t lock; /* of the two below */
+    pthread_cond_t changed;
     bool started;
+    unsigned waiting; /* threads */
     /* Of the caller. */
     bool holds; /* a buffer of the ring */
     bool end;
@@ -38,8 +40,10 @@ struct convert_stream {
 static void await_start(struct convert_stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
+    stream->waiting++;
+    pthread_cond_broadcast(&stream->changed);
     while (!stream->started)
-        pthread_cond_wait(&stream->start, &stream->lock);
+        pthread_cond_wait(&stream->changed, &stream->lock);
     pthread_mutex_unlock(&stream->lock);
 }
 
@@ -130,6 +134,10 @@ static int start_threads(struct convert_stream *stream, struct err *err)
     if (num != 0)
         return err_errno(err, num, "cannot start a thread");
     stream->threads = 2;
+    pthread_mutex_lock(&stream->lock);
+    while (stream->waiting < stream->threads)
+        pthread_cond_wait(&stream->changed, &stream->lock);
+    pthread_mutex_unlock(&stream->lock);
     return 0;
 }
 
@@ -140,7 +148,7 @@ int convert_stream_open(const struct convert_stream_options *options, struct con
     if (!stream)
         return err_errno(err, ENOMEM, "cannot read the archive");
     pthread_mutex_init(&stream->lock, NULL); /* cannot fail without attributes */
-    pthread_cond_init(&stream->start, NULL);
+    pthread_cond_init(&stream->changed, NULL);
     stream->options = *options;
     if (options->expected) {
         stream->expected = *options->expected;
@@ -166,7 +174,7 @@ void convert_stream_start(struct convert_stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
     stream->started = true;
-    pthread_cond_broadcast(&stream->start);
+    pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
 }
 
@@ -250,7 +258,7 @@ void convert_stream_close(struct convert_stream *stream)
     convert_ring_close(&stream->ring);
     convert_source_close(&stream->source);
     cleanup_fdp(&stream->stop_fd);
-    pthread_cond_destroy(&stream->start);
+    pthread_cond_destroy(&stream->changed);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
 }
