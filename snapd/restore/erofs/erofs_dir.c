@@ -106,10 +106,10 @@ int erofs_dir_each(const struct erofs_image *image, const struct erofs_inode *di
     int rc = check_is_dir(dir, err);
     uint64_t blocks = erofs_blocks_of(dir->size);
     for (uint64_t index = 0; index < blocks && rc >= 0; index++) {
-        struct dir_block block;
+        struct dir_block block = {.count = 0};
         rc = get_block(image, dir, index, &block, err);
         for (size_t i = 0; rc >= 0 && i < block.count; i++) {
-            struct erofs_dirent entry;
+            struct erofs_dirent entry = {.len = 0};
             rc = get_entry(dir, index, &block, i, &entry, err);
             if (rc >= 0)
                 rc = take(arg, &entry, err);
@@ -132,8 +132,8 @@ static int find_block(const struct erofs_image *image, const struct erofs_inode 
     uint64_t high = erofs_blocks_of(dir->size);
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        struct dir_block block;
-        struct erofs_dirent entry;
+        struct dir_block block = {.count = 0};
+        struct erofs_dirent entry = {.len = 0};
         int rc = get_block(image, dir, middle, &block, err);
         if (rc >= 0)
             rc = get_entry(dir, middle, &block, 0, &entry, err);
@@ -159,7 +159,7 @@ int erofs_dir_lookup(const struct erofs_image *image, const struct erofs_inode *
         rc = find_block(image, dir, name, len, &index, err);
     if (rc <= 0)
         return rc;
-    struct dir_block block;
+    struct dir_block block = {.count = 0};
     rc = get_block(image, dir, index, &block, err);
     if (rc < 0)
         return rc;
@@ -167,7 +167,7 @@ int erofs_dir_lookup(const struct erofs_image *image, const struct erofs_inode *
     size_t high = block.count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        struct erofs_dirent entry;
+        struct erofs_dirent entry = {.len = 0};
         rc = get_entry(dir, index, &block, middle, &entry, err);
         if (rc < 0)
             return rc;
