@@ -17,6 +17,7 @@ struct made {
     struct erofs_writer *writer;
     struct erofs_writer_stats stats;
     struct err err;
+    bool is_deep; /* too deep for erofs_agree.h, which walks recursively */
 };
 
 int made_setup(void **state);

@@ -158,6 +158,7 @@ static void test_deep(void **state)
         DEEP = 1024
     };
     erofs_dir dir = EROFS_ROOT;
+    made->is_deep = true;
     for (int i = 0; i < DEEP; i++)
         dir = made_mkdir(made, dir, "d");
     made_file(made, dir, "f", "deep", 4);
