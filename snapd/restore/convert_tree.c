@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 enum {
-    SPACE_CHECK_BYTES = 4 << 20, /* look at the free space after so many bytes */
+    SPACE_CHECK_BYTES = 1 << 20, /* look at the free space after so many bytes */
 };
 
 /* The first `len` bytes of a path, for messages. */

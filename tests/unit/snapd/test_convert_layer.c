@@ -464,6 +464,89 @@ static void test_limits(void **state)
     tar_free(&tar);
 }
 
+/* B14 and B19: what follows the end marker is read, and the digest decides over all of it. */
+static void test_bytes_behind_the_end(void **state)
+{
+    const struct scratch *s = *state;
+    for (int junk = 0; junk < 2; junk++) {
+        struct tar_builder tar = {0};
+        struct err err = ERR_INIT;
+        struct digest digest;
+        char *more = calloc(1, 70001);
+        if (junk)
+            memset(more, 'j', 70001);
+        tar_file(&tar, "f", "x");
+        tar_end(&tar);
+        size_t whole = tar.len;
+        tar_bytes(&tar, more, 70001);
+        free(more);
+        assert_int_equal(digest_bytes(tar.bytes, tar.len, &digest, NULL), 0);
+        struct convert_done done;
+        struct convert_try try = {
+            .scratch = s, .target = "t", .bytes = tar.bytes, .len = tar.len, .diff_id = &digest};
+        assert_int_equal(convert_try(&try, &done, &err), 0);
+        assert_int_equal(done.stats.entries, 1);
+        try.diff_id = NULL;
+        assert_int_equal(convert_try(&try, &done, &err), 0);
+        assert_int_equal(digest_bytes(tar.bytes, whole, &digest, NULL), 0);
+        try.diff_id = &digest;
+        assert_true(convert_try(&try, NULL, &err) < 0);
+        assert_int_equal(err.code, ERR_DIGEST);
+        tar_free(&tar);
+    }
+}
+
+/* B18: the last part of a disk stays free. */
+static void test_full_disk(void **state)
+{
+    const struct scratch *s = *state;
+    struct tar_builder tar = {0};
+    struct err err = ERR_INIT;
+    const size_t size = 62 << 20; /* of 64 MiB, of which 5 % stay free */
+    char *data = malloc(size);
+    memset(data, 'x', size);
+    scratch_tmpfs(s, "ram", 64 << 20);
+    tar_add(&tar, &(struct tar_member){.name = "f", .data = data, .size = size});
+    free(data);
+    tar_end(&tar);
+    struct convert_try try = {
+        .scratch = s, .target = "ram/t", .bytes = tar.bytes, .len = tar.len, .piece = 1 << 19};
+    assert_true(convert_try(&try, NULL, &err) < 0);
+    assert_int_equal(err.code, ERR_NO_SPACE);
+    assert_non_null(strstr(err.text, "MiB left"));
+    err_clear(&err);
+    try.target = "t";
+    assert_int_equal(convert_try(&try, NULL, &err), 0);
+    tar_free(&tar);
+}
+
+/* A real tree, beside what GNU tar makes of the same archive. */
+static void test_beside_gnu_tar(void **state)
+{
+    const struct scratch *s = *state;
+    char *bytes;
+    size_t len;
+    char *report;
+    size_t report_len;
+    struct err err = ERR_INIT;
+    filter(s,
+           "mkdir src && cp -a /usr/share/doc/lib[a-c]* /usr/share/perl5 src && "
+           "tar --xattrs --acls --format=posix -C src -cf - .",
+           "", 0, &bytes, &len);
+    filter(s, "mkdir gnu && tar --xattrs --acls -p -C gnu -xf -", bytes, len, &report, &report_len);
+    free(report);
+    const struct convert_try try = {
+        .scratch = s, .target = "ours", .bytes = bytes, .len = len, .piece = 1 << 19};
+    if (convert_try(&try, NULL, &err) < 0)
+        fail_msg("%s", err.text);
+    free(bytes);
+    convert_mount(s, "ours");
+    filter(s, "python3 " VARVE_TREECMP " gnu ours && find ours -type f | wc -l", "", 0, &report,
+           &report_len);
+    assert_true(strtol(report, NULL, 10) > 100);
+    free(report);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
@@ -482,6 +565,9 @@ int main(void)
         T(test_absurd_numbers),
         T(test_whiteouts_in_plain),
         T(test_limits),
+        T(test_bytes_behind_the_end),
+        T(test_full_disk),
+        T(test_beside_gnu_tar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,13 +299,94 @@ static void test_bad_markers(void **state)
     }
 }
 
+/* B11: a later layer that does not list a directory leaves its mode and time as they are seen. */
+static void test_directory_times_in_a_stack(void **state)
+{
+    const struct scratch *s = *state;
+    struct tar_builder tar = {0};
+    tar_add(&tar, &(struct tar_member){.name = "d", .type = '5', .mode = 0555, .mtime = 1});
+    tar_add(&tar, &(struct tar_member){.name = "d/f", .data = "1", .mtime = 2});
+    convert_good(s, "base", CONVERT_LAYER, &tar);
+    tar_file(&tar, "d/g", "1");
+    convert_over(s, "top", &tar, "base", NULL);
+    tar_add(&tar, &(struct tar_member){.name = "d", .type = '5', .mode = 0500, .mtime = 3});
+    convert_over(s, "listed", &tar, "top", "base");
+    convert_stack(s, "top base");
+    assert_names(s, "m/d", "f g");
+    assert_int_equal(look(s, "m/d").st_mode, S_IFDIR | 0555);
+    assert_int_equal(look(s, "m/d").st_mtim.tv_sec, 1);
+    convert_stack(s, "listed top base");
+    assert_names(s, "m/d", "f g");
+    assert_int_equal(look(s, "m/d").st_mode, S_IFDIR | 0500);
+    assert_int_equal(look(s, "m/d").st_mtim.tv_sec, 3);
+}
+
+static void image_bytes(const struct scratch *s, const char *target, char **ret, size_t *ret_len)
+{
+    char command[64];
+    snprintf(command, sizeof command, "cat %s.img", target);
+    filter(s, command, "", 0, ret, ret_len);
+}
+
+/* What the layers below have to say: nothing, or something, wherever the layer lies; a lowest layer
+ * of the second kind waits for nobody, but is good for that place alone. */
+static void test_dependence(void **state)
+{
+    const struct scratch *s = *state;
+    static const struct {
+        const char *member; /* beside the listed directory d */
+        char type;
+        bool depends;
+    } cases[] = {
+        {"d/f", '0', false},         {"d/.wh..wh..opq", '0', false}, {"d/.wh.f", '0', true},
+        {".wh.d", '0', false},       {"d/e/f", '0', true},           {"d/e", '5', false},
+        {".wh.x", '0', true},        {"d/x/.wh.y", '0', true},       {"x/.wh..wh..opq", '0', true},
+        {".wh..wh..opq", '0', true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tar_builder tar = {0};
+        struct convert_done lowest;
+        struct convert_done above;
+        struct err err = ERR_INIT;
+        tar_add(&tar, &(struct tar_member){.name = cases[i].member, .type = cases[i].type});
+        tar_dir(&tar, "d");
+        tar_end(&tar);
+        struct convert_try try = {
+            .scratch = s, .target = "lowest", .bytes = tar.bytes, .len = tar.len};
+        assert_int_equal(convert_try(&try, &lowest, &err), 0);
+        try.target = "above";
+        try.not_lowest = true;
+        assert_int_equal(convert_try(&try, &above, &err), 0);
+        tar_free(&tar);
+        assert_false(lowest.needed_lowers);
+        if (lowest.stats.used_lowers != cases[i].depends ||
+            above.needed_lowers != cases[i].depends || above.stats.used_lowers != cases[i].depends)
+            fail_msg("%s", cases[i].member);
+        char *bytes[2];
+        size_t len[2];
+        image_bytes(s, "lowest", &bytes[0], &len[0]);
+        image_bytes(s, "above", &bytes[1], &len[1]);
+        assert_int_equal(len[0], len[1]);
+        assert_memory_equal(bytes[0], bytes[1], len[0]);
+        free(bytes[0]);
+        free(bytes[1]);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_markers_in_any_order), T(test_markers_for_nothing),   T(test_opaque_root),
-        T(test_markers_below),        T(test_links_and_directories), T(test_implied_attributes),
-        T(test_lower_hardlinks),      T(test_bad_markers),
+        T(test_markers_in_any_order),
+        T(test_markers_for_nothing),
+        T(test_opaque_root),
+        T(test_markers_below),
+        T(test_links_and_directories),
+        T(test_implied_attributes),
+        T(test_lower_hardlinks),
+        T(test_bad_markers),
+        T(test_directory_times_in_a_stack),
+        T(test_dependence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
