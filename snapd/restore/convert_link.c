@@ -103,33 +103,36 @@ int convert_link_give(struct convert_tree *tree, erofs_dir dir, const char *name
     return erofs_writer_link(tree->writer, dir, name, len, type, nid, err);
 }
 
+/* Gives the member's name to its target. */
 static int make_link(struct convert_links *links, struct convert_tree *tree,
-                     const struct convert_member *member, struct err *err)
+                     const struct convert_member *member, bool is_here, struct erofs_entry target,
+                     struct err *err)
+{
+    const char *name = convert_path_base(member->path);
+    erofs_dir dir;
+    int rc = convert_tree_parent(tree, member->path, &dir, err);
+    if (rc == 0 && !is_here)
+        rc = add_target(links, tree, member->target, &target.nid, err);
+    if (rc == 0 && S_ISSOCK(target.type))
+        rc = add_name(links, dir, name, target.nid, err);
+    if (rc == 0)
+        rc = convert_link_give(tree, dir, name, target.type, target.nid, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot make hard link %s", path_text(member->path).s) : 0;
+}
+
+int convert_link(struct convert_links *links, struct convert_tree *tree,
+                 const struct convert_member *member, struct err *err)
 {
     struct erofs_entry target = {.type = S_IFSOCK};
+    if (strcmp(member->path, member->target) == 0)
+        return convert_link_refuse(member->path, member->target, "that is its own name", err);
+    if (convert_path_is_within(member->target, member->path))
+        return convert_link_refuse(member->path, member->target, "the target lies below it", err);
     enum convert_tree_sight sight = convert_tree_find(tree, member->target, &target);
     bool has_lowers = tree->is_layer && !tree->is_lowest;
     if (sight == CONVERT_TREE_HIDDEN || (sight == CONVERT_TREE_ABSENT && !has_lowers))
         return convert_link_refuse_missing(tree, member->path, member->target, err);
     if (S_ISDIR(target.type))
         return convert_link_refuse(member->path, member->target, "the target is a directory", err);
-    erofs_dir dir;
-    int rc = convert_tree_parent(tree, member->path, &dir, err);
-    if (rc == 0 && sight == CONVERT_TREE_ABSENT)
-        rc = add_target(links, tree, member->target, &target.nid, err);
-    const char *name = convert_path_base(member->path);
-    if (rc == 0 && S_ISSOCK(target.type))
-        rc = add_name(links, dir, name, target.nid, err);
-    return rc < 0 ? rc : convert_link_give(tree, dir, name, target.type, target.nid, err);
-}
-
-int convert_link(struct convert_links *links, struct convert_tree *tree,
-                 const struct convert_member *member, struct err *err)
-{
-    if (strcmp(member->path, member->target) == 0)
-        return convert_link_refuse(member->path, member->target, "that is its own name", err);
-    if (convert_path_is_within(member->target, member->path))
-        return convert_link_refuse(member->path, member->target, "the target lies below it", err);
-    int rc = make_link(links, tree, member, err);
-    return rc < 0 ? err_wrap(err, rc, "cannot make hard link %s", path_text(member->path).s) : 0;
+    return make_link(links, tree, member, sight == CONVERT_TREE_HERE, target, err);
 }
