@@ -121,12 +121,18 @@ int erofs_mount_by(int image_fd, enum erofs_mount_way way, struct err *err)
 
 int erofs_mount_detached(int image_fd, struct err *err)
 {
-    return erofs_mount_by(image_fd, wanted_way(), err);
+    cleanup_fd int mount = erofs_mount_by(image_fd, wanted_way(), err);
+    if (mount < 0)
+        return mount;
+    /* What fsmount(2) gives is good for paths alone. The mount leaves with it, but a directory that
+     * is open stays what it is. */
+    int fd = openat(mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? err_errno(err, errno, "cannot open the mounted layer image") : fd;
 }
 
 int erofs_mount_attach(int image_fd, int target_fd, struct err *err)
 {
-    cleanup_fd int fd = erofs_mount_detached(image_fd, err);
+    cleanup_fd int fd = erofs_mount_by(image_fd, wanted_way(), err);
     if (fd < 0)
         return fd;
     if (move_mount(fd, "", target_fd, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)

@@ -14,7 +14,7 @@ enum erofs_mount_way {
     EROFS_MOUNT_LOOP,
 };
 
-/* The mount, detached. Returns a descriptor or -errno. */
+/* The mount, detached. Returns the descriptor of fsmount(2) (O_PATH) or -errno. */
 int erofs_mount_by(int image_fd, enum erofs_mount_way way, struct err *err);
 /* A read-only loop device of the image, open; it goes away with the last user. Returns a
  * descriptor, its path in `ret_path`, or -errno. */

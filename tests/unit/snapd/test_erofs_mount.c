@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 
 static void tool(const char *const *argv)
 {
@@ -115,6 +116,7 @@ static void test_detached_outlives_the_name(void **state)
     assert_int_equal(close(image), 0);
     assert_int_equal(unlinkat(scratch->fd, "image", 0), 0);
     assert_file(root, "hello");
+    assert_true(flistxattr(root, NULL, 0) >= 0);
     cleanup_fd int again = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cleanup_dir DIR *dir = fdopendir(again);
     assert_non_null(dir);
