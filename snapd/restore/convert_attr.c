@@ -1,15 +1,12 @@
 #include "convert_attr.h"
 
+#include "convert_list.h"
 #include "path_text.h"
 
 #include <endian.h>
 #include <linux/capability.h>
 #include <string.h>
 #include <sys/stat.h>
-
-enum {
-    XATTRS_STEP = 8, /* the array grows by so many */
-};
 
 static bool begins_with(const char *text, const char *prefix)
 {
@@ -43,44 +40,51 @@ void convert_attr_free(struct convert_attr *attr)
     *attr = (struct convert_attr){.xattrs = NULL};
 }
 
-static size_t xattr_index(const struct convert_attr *attr, const char *name)
+/* The list is sorted by name, so that one of thousands is found soon. Returns the place of the
+ * first attribute that is not before `name`. */
+static size_t xattr_place(const struct convert_attr *attr, const char *name)
 {
-    size_t i = 0;
-    while (i < attr->xattr_count && strcmp(attr->xattrs[i].name, name) != 0)
-        i++;
-    return i;
+    size_t low = 0;
+    size_t high = attr->xattr_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(attr->xattrs[middle].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 const struct erofs_xattr *convert_attr_find(const struct convert_attr *attr, const char *name)
 {
-    size_t i = xattr_index(attr, name);
-    return i < attr->xattr_count ? &attr->xattrs[i] : NULL;
+    size_t i = xattr_place(attr, name);
+    return i < attr->xattr_count && strcmp(attr->xattrs[i].name, name) == 0 ? &attr->xattrs[i]
+                                                                            : NULL;
 }
 
 void convert_attr_remove(struct convert_attr *attr, const char *name)
 {
-    size_t i = xattr_index(attr, name);
-    if (i == attr->xattr_count)
+    const struct erofs_xattr *found = convert_attr_find(attr, name);
+    if (!found)
         return;
-    free((char *)attr->xattrs[i].name);
-    attr->xattrs[i] = attr->xattrs[--attr->xattr_count];
+    size_t i = (size_t)(found - attr->xattrs);
+    free((char *)found->name);
+    attr->xattr_count--;
+    memmove(&attr->xattrs[i], &attr->xattrs[i + 1], (attr->xattr_count - i) * sizeof *found);
 }
 
-/* The place for an attribute: that of the same name, or a new one at the end. */
-static struct erofs_xattr *xattr_slot(struct convert_attr *attr, const char *name)
+/* Makes a gap in the list for a name that is not in it. */
+static struct erofs_xattr *xattr_insert(struct convert_attr *attr, const char *name)
 {
-    size_t i = xattr_index(attr, name);
-    if (i < attr->xattr_count)
-        return &attr->xattrs[i];
-    if (attr->xattr_count % XATTRS_STEP == 0) {
-        struct erofs_xattr *more =
-            realloc(attr->xattrs, (attr->xattr_count + XATTRS_STEP) * sizeof *attr->xattrs);
-        if (!more)
-            return NULL;
-        attr->xattrs = more;
-    }
-    attr->xattrs[attr->xattr_count] = (struct erofs_xattr){.name = NULL};
-    return &attr->xattrs[attr->xattr_count++];
+    if (convert_list_room((void **)&attr->xattrs, &attr->xattr_cap, attr->xattr_count + 1,
+                          sizeof *attr->xattrs) < 0)
+        return NULL;
+    size_t i = xattr_place(attr, name);
+    struct erofs_xattr *slot = &attr->xattrs[i];
+    memmove(slot + 1, slot, (attr->xattr_count - i) * sizeof *slot);
+    attr->xattr_count++;
+    return slot;
 }
 
 static int check_size(const struct convert_attr *attr, const char *name, size_t name_len,
@@ -106,8 +110,10 @@ int convert_attr_add(struct convert_attr *attr, const char *name, const void *va
     int rc = check_size(attr, name, name_size - 1, size, err);
     if (rc < 0)
         return rc;
+    if (convert_attr_find(attr, name))
+        return 0;
     char *block = malloc(name_size + size);
-    struct erofs_xattr *slot = block ? xattr_slot(attr, name) : NULL;
+    struct erofs_xattr *slot = block ? xattr_insert(attr, name) : NULL;
     if (!slot) {
         free(block);
         return err_errno(err, ENOMEM, "cannot keep an extended attribute");
@@ -115,7 +121,6 @@ int convert_attr_add(struct convert_attr *attr, const char *name, const void *va
     memcpy(block, name, name_size);
     if (size > 0)
         memcpy(block + name_size, value, size);
-    free((char *)slot->name);
     *slot = (struct erofs_xattr){.name = block, .value = block + name_size, .size = size};
     return 0;
 }

@@ -39,9 +39,11 @@ struct convert_attr {
     uint16_t perm; /* 07777 */
     int64_t mtime;
     uint32_t mtime_ns;
-    /* Owned array; each name is the beginning of an owned allocation that holds the value too. */
+    /* Owned array, sorted by name; each name is the beginning of an owned allocation that holds the
+     * value too. */
     struct erofs_xattr *xattrs;
     size_t xattr_count;
+    size_t xattr_cap;
 };
 
 void convert_attr_free(struct convert_attr *attr);
@@ -49,7 +51,8 @@ void convert_attr_free(struct convert_attr *attr);
 
 bool convert_attr_is_wanted(const char *name);
 
-/* Adds an extended attribute, or replaces the one with this name. Copies both. */
+/* Adds an extended attribute unless there is one with this name: libarchive lists the newest record
+ * first, and that one counts. Copies name and value. */
 int convert_attr_add(struct convert_attr *attr, const char *name, const void *value, size_t size,
                      struct err *err);
 /* NULL when there is none of this name; borrowed. */

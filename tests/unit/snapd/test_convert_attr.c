@@ -88,6 +88,23 @@ static void test_unfit_xattrs(void **state)
     free(large);
 }
 
+/* Two records of one name: the later one counts, as for every pax record. */
+static void test_repeated_xattr(void **state)
+{
+    const struct scratch *s = *state;
+    struct tar_builder tar = {0};
+    tar_text(&tar, "SCHILY.xattr.user.k", "first");
+    tar_text(&tar, "SCHILY.xattr.user.a", "a");
+    tar_text(&tar, "SCHILY.xattr.user.k", "last");
+    tar_text(&tar, "SCHILY.xattr.user.z", "z");
+    tar_file(&tar, "f", "x");
+    convert_good(s, "t", CONVERT_LAYER, &tar);
+    assert_xattr(s, "t/f", "user.k", "last", 4);
+    assert_xattr(s, "t/f", "user.a", "a", 1);
+    assert_xattr(s, "t/f", "user.z", "z", 1);
+    assert_int_equal(llistxattr(scratch_path(s, "t/f"), NULL, 0), 21);
+}
+
 /* More names than Linux lists of one file. */
 static void test_many_xattrs(void **state)
 {
@@ -161,10 +178,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_xattr_policy),
-        T(test_unfit_xattrs),
-        T(test_many_xattrs),
-        T(test_acls),
+        T(test_xattr_policy), T(test_unfit_xattrs), T(test_repeated_xattr),
+        T(test_many_xattrs),  T(test_acls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,9 @@
 
 #include "cleanup.h"
 #include "convert_fixture.h"
+#include "convert_tar.h"
 #include "erofs_writer.h"
+#include "memory_stream.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -173,12 +175,44 @@ static void test_uuid(void **state)
     free(bytes);
 }
 
+static int take_none(void *arg, struct convert_tar *tar, struct archive_entry *entry,
+                     struct err *err)
+{
+    (void)tar;
+    (void)entry;
+    (void)err;
+    ++*(int *)arg;
+    return 0;
+}
+
+/* Members are counted whether they replace others or not. */
+static void test_members_are_limited(void **state)
+{
+    (void)state;
+    for (int max = 2; max <= 3; max++) {
+        struct tar_builder tar = {0};
+        struct err err = ERR_INIT;
+        int taken = 0;
+        for (int i = 0; i < 3; i++)
+            tar_file(&tar, "f", "x");
+        tar_end(&tar);
+        struct convert_stream *stream = memory_stream_open(tar.bytes, tar.len, 0, NULL);
+        int rc = convert_tar_read(stream, (uint64_t)max, take_none, &taken, &err);
+        assert_int_equal(taken, max);
+        assert_int_equal(rc < 0, max == 2);
+        assert_true(rc == 0 || err.code == ERR_TOO_LARGE);
+        assert_true(rc == 0 || strstr(err.text, "more than 2 members"));
+        convert_stream_close(stream);
+        tar_free(&tar);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         T(test_tar_formats),    T(test_sparse), T(test_bytes_behind_the_end),
-        T(test_beside_gnu_tar), T(test_uuid),
+        T(test_beside_gnu_tar), T(test_uuid),   T(test_members_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
