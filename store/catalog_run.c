@@ -179,6 +179,39 @@ int catalog_run_set_state(struct catalog *catalog, const char *id, enum catalog_
     return catalog_scope_commit(&scope, err);
 }
 
+static int set_image(struct catalog *catalog, const char *id, const char *image,
+                     const char *image_name, struct err *err)
+{
+    enum catalog_run_state state;
+    int rc = read_state(catalog, id, &state, err);
+    if (rc < 0)
+        return rc;
+    if (state != CATALOG_RUN_READY)
+        return err_fail(err, ERR_CONFLICT, "the run %s is %s and cannot get another image", id,
+                        state_names[state]);
+    rc = catalog_stmt_run(catalog, err, "UPDATE images SET used_ns = ? WHERE digest = ?", "is",
+                          catalog_now(catalog), image);
+    if (rc == 0)
+        return err_fail(err, ERR_NOT_FOUND, "the image %s of the run %s is not here", image, id);
+    if (rc > 0)
+        rc =
+            catalog_stmt_run(catalog, err, "UPDATE runs SET image = ?, image_name = ? WHERE id = ?",
+                             "sss", image, image_name, id);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_run_set_image(struct catalog *catalog, const char *id, const char *image,
+                          const char *image_name, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = set_image(catalog, id, image, image_name, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
+
 static int remove_run(struct catalog *catalog, const char *id, struct err *err)
 {
     enum catalog_run_state state;

@@ -46,5 +46,10 @@ int catalog_run_list(struct catalog *catalog, struct catalog_run **ret, size_t *
  * no failure, so that a removal can be repeated. */
 int catalog_run_set_state(struct catalog *catalog, const char *id, enum catalog_run_state state,
                           struct err *err);
+/* Lets a run that is ready stand on another image from now on (a run that is rolled back);
+ * `image_name` is what people see. The same image again is no failure. ERR_NOT_FOUND when run or
+ * image is not there, ERR_CONFLICT in another state. */
+int catalog_run_set_image(struct catalog *catalog, const char *id, const char *image,
+                          const char *image_name, struct err *err);
 /* Removes the row of a run in state removing or creating; ready is ERR_CONFLICT. */
 int catalog_run_remove(struct catalog *catalog, const char *id, struct err *err);

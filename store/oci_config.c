@@ -4,13 +4,20 @@
 
 static const char what[] = "the image config";
 
+static void free_list(char **list, size_t count)
+{
+    for (size_t i = 0; list && i < count; i++)
+        free(list[i]);
+    free(list);
+}
+
 void oci_config_free(struct oci_config *config)
 {
     free(config->architecture);
     free(config->os);
-    for (size_t i = 0; config->env && i < config->env_count; i++)
-        free(config->env[i]);
-    free(config->env);
+    free_list(config->env, config->env_count);
+    free_list(config->entrypoint, config->entrypoint_count);
+    free_list(config->cmd, config->cmd_count);
     free(config->working_dir);
     free(config->user);
     free(config->diff_ids);
@@ -60,6 +67,35 @@ static int parse_env(const json_t *run_config, struct oci_config *config, struct
         if (!copy)
             return err_errno(err, ENOMEM, "cannot read %s", what);
         config->env[config->env_count++] = copy;
+    }
+    return 0;
+}
+
+/* The words of a command: a list, or, as old Dockers wrote, one string that is the only word. */
+static int parse_words(const json_t *run_config, const char *key, char ***ret, size_t *ret_count,
+                       struct err *err)
+{
+    json_t *member = json_object_get(run_config, key);
+    cleanup_json json_t *words =
+        json_is_string(member) ? json_pack("[O]", member) : json_incref(member);
+    if (!words || json_is_null(words) || (json_is_array(words) && json_array_size(words) == 0))
+        return 0;
+    if (!json_is_array(words))
+        return err_fail(err, ERR_DAMAGED, "'%s' in %s is not an array", key, what);
+    *ret = calloc(json_array_size(words), sizeof **ret);
+    if (!*ret)
+        return err_errno(err, ENOMEM, "cannot read %s", what);
+    size_t number;
+    json_t *word;
+    json_array_foreach (words, number, word) {
+        const char *text = json_string_value(word);
+        if (!text)
+            return err_fail(err, ERR_DAMAGED, "word %zu of '%s' in %s is not a string", number, key,
+                            what);
+        (*ret)[number] = strdup(text);
+        if (!(*ret)[number])
+            return err_errno(err, ENOMEM, "cannot read %s", what);
+        *ret_count = number + 1;
     }
     return 0;
 }
@@ -125,6 +161,11 @@ static int parse_document(const json_t *document, struct oci_config *config, str
         rc = copy_text(run_config, "WorkingDir", &config->working_dir, err);
     if (rc == 0 && run_config)
         rc = copy_text(run_config, "User", &config->user, err);
+    if (rc == 0 && run_config)
+        rc = parse_words(run_config, "Entrypoint", &config->entrypoint, &config->entrypoint_count,
+                         err);
+    if (rc == 0 && run_config)
+        rc = parse_words(run_config, "Cmd", &config->cmd, &config->cmd_count, err);
     if (rc == 0)
         rc = parse_diff_ids(document, config, err);
     if (rc == 0 && config->os && strcmp(config->os, "linux") != 0)

@@ -69,6 +69,10 @@ struct oci_config {
     size_t env_count;
     char *working_dir; /* NULL when not set */
     char *user;        /* NULL when not set */
+    char **entrypoint; /* words of the command that it runs; arguments are `cmd` */
+    size_t entrypoint_count;
+    char **cmd;
+    size_t cmd_count;
     struct digest *diff_ids;
     size_t diff_id_count;
 };

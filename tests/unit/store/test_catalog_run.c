@@ -198,6 +198,36 @@ static void test_list_is_newest_first(void **state)
     free(runs);
 }
 
+static void test_another_image(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    struct catalog_run run;
+    assert_int_equal(fixture_put_image(fixture, 2, layers, 1, NULL), 0);
+    assert_int_equal(fixture_add_run(fixture, "r-1", 1, NULL), 0);
+    const char *two = fixture_digest(2);
+    assert_true(catalog_run_set_image(fixture->catalog, "r-1", two, "b:2", &err) < 0);
+    assert_int_equal(err.code, ERR_CONFLICT);
+    err_clear(&err);
+    assert_int_equal(catalog_run_set_state(fixture->catalog, "r-1", CATALOG_RUN_READY, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(catalog_run_set_image(fixture->catalog, "r-1", two, "b:2", &err), 0);
+    assert_true(catalog_run_set_image(fixture->catalog, "r-1", fixture_digest(3), "c", &err) < 0);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    err_clear(&err);
+    assert_true(catalog_run_set_image(fixture->catalog, "none", two, "b", &err) < 0);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(catalog_run_get(fixture->catalog, "r-1", &run, NULL), 0);
+    assert_string_equal(run.image, two);
+    assert_string_equal(run.image_name, "b:2");
+    catalog_run_free(&run);
+    /* The image that it stands on now is the one that is kept. */
+    err_clear(&err);
+    assert_true(catalog_image_remove(fixture->catalog, two, &err) < 0);
+    assert_int_equal(err.code, ERR_CONFLICT);
+    assert_int_equal(catalog_image_remove(fixture->catalog, fixture_digest(1), NULL), 0);
+}
+
 static void test_state_names(void **state)
 {
     (void)state;
@@ -218,6 +248,7 @@ int main(void)
         with_image(test_the_time_of_a_state_is_kept),
         with_image(test_removal),
         with_image(test_list_is_newest_first),
+        with_image(test_another_image),
         cmocka_unit_test(test_state_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,29 @@ static void test_what_is_not_set_is_null(void **state)
     }
 }
 
+static void test_reads_commands(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    cleanup_oci_config struct oci_config config = {.architecture = NULL};
+    assert_ok(parse("{\"config\":{\"Entrypoint\":[\"/init\",\"\"],\"Cmd\":\"sh\"}," ROOTFS(
+                        "\"sha256:" HEX_A "\"") "}",
+                    1, &config, &err),
+              err);
+    assert_int_equal(config.entrypoint_count, 2);
+    assert_string_equal(config.entrypoint[0], "/init");
+    assert_string_equal(config.entrypoint[1], "");
+    assert_int_equal(config.cmd_count, 1);
+    assert_string_equal(config.cmd[0], "sh");
+    cleanup_oci_config struct oci_config none = {.architecture = NULL};
+    assert_ok(
+        parse("{\"config\":{\"Entrypoint\":null,\"Cmd\":[]}," ROOTFS("\"sha256:" HEX_A "\"") "}", 1,
+              &none, &err),
+        err);
+    assert_int_equal(none.entrypoint_count, 0);
+    assert_int_equal(none.cmd_count, 0);
+}
+
 static void test_refuses(void **state)
 {
     (void)state;
@@ -102,6 +125,10 @@ static void test_refuses(void **state)
          "not valid JSON"},
         {"{\"config\":{\"WorkingDir\":7}," ROOTFS("\"sha256:" HEX_A "\"") "}", ERR_DAMAGED,
          "'WorkingDir'"},
+        {"{\"config\":{\"Entrypoint\":{}}," ROOTFS("\"sha256:" HEX_A "\"") "}", ERR_DAMAGED,
+         "'Entrypoint' in the image config is not an array"},
+        {"{\"config\":{\"Cmd\":[\"a\",7]}," ROOTFS("\"sha256:" HEX_A "\"") "}", ERR_DAMAGED,
+         "word 1 of 'Cmd'"},
         {"{\"config\":{\"User\":0}," ROOTFS("\"sha256:" HEX_A "\"") "}", ERR_DAMAGED, "'User'"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -301,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_a_config),
         cmocka_unit_test(test_what_is_not_set_is_null),
+        cmocka_unit_test(test_reads_commands),
         cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_number_of_layers_is_bounded),
         cmocka_unit_test(test_new_config),
