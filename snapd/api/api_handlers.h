@@ -19,6 +19,13 @@ int api_runs_list(struct api_request *request, struct api_reply *reply, struct e
 int api_runs_get(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_runs_remove(struct api_request *request, struct api_reply *reply, struct err *err);
 
+int api_run_verbs_mount(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_run_verbs_reset(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_run_verbs_rollback(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_run_verbs_bundle(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_run_verbs_user(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_recover(struct api_request *request, struct api_reply *reply, struct err *err);
+
 int api_snapshots_create(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_snapshots_list(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_snapshots_get(struct api_request *request, struct api_reply *reply, struct err *err);

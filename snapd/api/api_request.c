@@ -159,6 +159,20 @@ static int check_labels(const json_t *labels, const char *name, struct err *err)
     return 0;
 }
 
+static int check_strings(const json_t *list, const char *name, struct err *err)
+{
+    if (!json_is_array(list))
+        return err_fail(err, ERR_INVALID, "'%s' is not an array of strings", name);
+    if (json_array_size(list) > API_STRINGS_MAX)
+        return err_fail(err, ERR_INVALID, "'%s' has more than %d members", name, API_STRINGS_MAX);
+    size_t i;
+    json_t *value;
+    json_array_foreach ((json_t *)list, i, value)
+        if (!json_is_string(value))
+            return err_fail(err, ERR_INVALID, "member %zu of '%s' is not a string", i, name);
+    return 0;
+}
+
 static int check_member(const struct api_member *member, const json_t *value, struct err *err)
 {
     switch (member->type) {
@@ -179,6 +193,8 @@ static int check_member(const struct api_member *member, const json_t *value, st
         return 0;
     case API_LABELS:
         return check_labels(value, member->name, err);
+    case API_STRINGS:
+        return check_strings(value, member->name, err);
     }
     return err_fail(err, ERR_INTERNAL, "'%s' has no type", member->name);
 }

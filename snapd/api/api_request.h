@@ -19,6 +19,7 @@ enum {
     API_LABELS_MAX = 64,
     API_LABEL_KEY_MAX = 128,
     API_LABEL_VALUE_MAX = 1024,
+    API_STRINGS_MAX = 4096,
     API_WAITERS_MAX = 128, /* long polls at once; more are answered at once */
 };
 
@@ -69,6 +70,7 @@ enum api_type {
     API_BOOL,
     API_INTEGER, /* from 0 on */
     API_LABELS,  /* an object of strings */
+    API_STRINGS, /* an array of at most API_STRINGS_MAX strings */
 };
 
 struct api_member {

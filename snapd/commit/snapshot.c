@@ -27,6 +27,7 @@ struct creation {
     char *tag;           /* owned */
     char *name;          /* on this node; owned */
     char *labels;        /* JSON; owned */
+    int64_t expires_ns;  /* 0: never */
     char *base;          /* digest of the run's image; owned */
     struct commit_image base_image;
     struct commit_image image;
@@ -86,29 +87,37 @@ static int choose_names(struct creation *creation, const char *name, struct err 
                                 : no_memory(err);
 }
 
-static int read_params(struct creation *creation, struct err *err)
+static int read_params(const json_t *params, struct snapshot_wanted *ret, struct err *err)
 {
     static const char what[] = "the request for a snapshot";
-    const json_t *params = job_params(creation->job);
-    const char *name = NULL;
     json_t *labels = NULL;
-    int rc = json_doc_get_str(params, "id", what, &creation->id, err);
+    int rc = json_doc_get_str(params, "id", what, &ret->id, err);
     if (rc == 0)
-        rc = id_check(creation->id, "snapshot ID", err);
+        rc = json_doc_get_str(params, "run", what, &ret->run, err);
     if (rc == 0)
-        rc = json_doc_get_str(params, "run", what, &creation->run, err);
+        rc = json_doc_opt_str(params, "name", what, &ret->name, err);
     if (rc == 0)
-        rc = id_check(creation->run, "run ID", err);
-    if (rc == 0)
-        rc = json_doc_opt_str(params, "name", what, &name, err);
-    if (rc == 0)
-        rc = json_doc_opt_str(params, "comment", what, &creation->comment, err);
+        rc = json_doc_opt_str(params, "comment", what, &ret->comment, err);
     if (rc == 0)
         rc = json_doc_opt_object(params, "labels", what, &labels, err);
+    ret->labels = labels;
+    return rc;
+}
+
+static int take_wanted(struct creation *creation, const struct snapshot_wanted *wanted,
+                       struct err *err)
+{
+    int rc = id_check(wanted->id, "snapshot ID", err);
+    if (rc == 0)
+        rc = id_check(wanted->run, "run ID", err);
     if (rc < 0)
         return rc;
-    creation->labels = labels ? json_doc_dump(labels) : strdup("{}");
-    return creation->labels ? choose_names(creation, name, err) : no_memory(err);
+    creation->id = wanted->id;
+    creation->run = wanted->run;
+    creation->comment = wanted->comment;
+    creation->expires_ns = wanted->expires_ns;
+    creation->labels = wanted->labels ? json_doc_dump(wanted->labels) : strdup("{}");
+    return creation->labels ? choose_names(creation, wanted->name, err) : no_memory(err);
 }
 
 /* 1 when an earlier attempt of this job has recorded the snapshot, 0 when there is none. */
@@ -265,6 +274,7 @@ static int record_rows(struct creation *creation, char *skipped, struct err *err
         .bytes_new = (int64_t)creation->layer.size,
         .bytes_total = commit_image_layer_bytes(&creation->image),
         .entries = (int64_t)creation->layer.entries,
+        .expires_ns = creation->expires_ns,
     };
     char object[ID_LEN_MAX + 16];
     snprintf(object, sizeof object, "snapshot:%s", creation->id);
@@ -312,19 +322,10 @@ static void take_back(struct creation *creation)
                   failure.text, NULL);
 }
 
-static int create(struct creation *creation, struct err *err)
+/* The caller holds the run's lock. */
+static int create_locked(struct creation *creation, struct err *err)
 {
-    int rc = read_params(creation, err);
-    if (rc == 0)
-        rc = job_step(creation->job, "check", err);
-    if (rc == 0)
-        rc = is_there(creation, err);
-    if (rc != 0)
-        return rc == 1 ? node_sync_index(creation->node, err) : rc;
-    cleanup_fd int lock = run_lock_idle(creation->node, creation->run, err);
-    if (lock < 0)
-        return lock;
-    rc = get_base(creation, err);
+    int rc = get_base(creation, err);
     if (rc == 0)
         rc = check_name_is_free(creation, err);
     if (rc == 0)
@@ -334,21 +335,45 @@ static int create(struct creation *creation, struct err *err)
     return rc == 0 ? record(creation, err) : rc;
 }
 
-static int create_run(struct job *job, json_t **ret_result, struct err *err)
+static int create(struct creation *creation, bool locked, struct err *err)
+{
+    int rc = job_step(creation->job, "check", err);
+    if (rc == 0)
+        rc = is_there(creation, err);
+    if (rc != 0)
+        return rc == 1 ? node_sync_index(creation->node, err) : rc;
+    cleanup_fd int lock = locked ? -1 : run_lock_idle(creation->node, creation->run, err);
+    return lock < 0 && !locked ? lock : create_locked(creation, err);
+}
+
+static int take(struct job *job, const struct snapshot_wanted *wanted, bool locked,
+                json_t **ret_result, struct err *err)
 {
     struct creation creation = {.job = job, .node = job_node(job)};
     commit_image_init(&creation.base_image);
     commit_image_init(&creation.image);
-    int rc = create(&creation, err);
+    int rc = take_wanted(&creation, wanted, err);
     if (rc == 0)
+        rc = create(&creation, locked, err);
+    if (rc == 0 && ret_result)
         rc = snapshot_result(creation.node, creation.id, ret_result, err);
     if (rc < 0 && creation.recorded && err->code != ERR_INTERRUPTED)
         take_back(&creation);
     rc = commit_blobs_end(job, rc, err);
-    if (rc < 0 && creation.run)
-        err_wrap(err, rc, "cannot snapshot run %s", creation.run);
     creation_free(&creation);
-    return rc;
+    return rc < 0 ? err_wrap(err, rc, "cannot snapshot run %s", wanted->run) : 0;
+}
+
+int snapshot_take_locked(struct job *job, const struct snapshot_wanted *wanted, struct err *err)
+{
+    return take(job, wanted, true, NULL, err);
+}
+
+static int create_run(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct snapshot_wanted wanted = {.id = NULL};
+    int rc = read_params(job_params(job), &wanted, err);
+    return rc == 0 ? take(job, &wanted, false, ret_result, err) : rc;
 }
 
 const struct job_kind snapshot_create_job = {

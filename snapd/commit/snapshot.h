@@ -30,5 +30,18 @@ extern const struct job_kind snapshot_create_job;
 extern const struct job_kind snapshot_push_job;
 extern const struct job_kind snapshot_rm_job;
 
+/* A snapshot that another job takes on its way. All borrowed. */
+struct snapshot_wanted {
+    const char *id;
+    const char *run;
+    const char *name;     /* "repo[:tag]"; NULL: made of the IDs */
+    const char *comment;  /* NULL: none */
+    const json_t *labels; /* object of strings; NULL: none */
+    int64_t expires_ns;   /* wall clock; 0: never */
+};
+/* Commits the run's changes as a part of `job`, which holds the run's lock (run.h). One with this
+ * ID that is there already is the result of an earlier attempt. Ends the leases of the job. */
+int snapshot_take_locked(struct job *job, const struct snapshot_wanted *wanted, struct err *err);
+
 /* The document for the API; caller owns it. NULL without memory. */
 json_t *snapshot_json(struct node *node, const struct catalog_snapshot *snapshot);

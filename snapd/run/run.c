@@ -5,7 +5,9 @@
 #include "fdio.h"
 #include "id.h"
 #include "layers.h"
+#include "overlay.h"
 #include "run_internal.h"
+#include "run_switch.h"
 
 #include <fcntl.h>
 
@@ -39,15 +41,40 @@ int run_open_upper(struct node *node, const char *id, struct err *err)
 int run_mount_again(struct node *node, const struct catalog_run *run, struct err *err)
 {
     cleanup_run_image struct catalog_image image = {0};
+    cleanup_run_row struct catalog_run current = {0};
+    int rc = run_switch_finish(node, run->id, err);
+    if (rc >= 0)
+        rc =
+            catalog_run_get(node->catalog, run->id, &current, err); /* it may be on another image */
+    if (rc < 0)
+        return rc;
     cleanup_fd int upper = run_open_upper(node, run->id, err); /* never made anew: it has data */
     if (upper < 0)
         return upper;
-    int rc = catalog_image_get(node->catalog, run->image, &image, err);
+    rc = catalog_image_get(node->catalog, current.image, &image, err);
     if (rc == 0)
         rc = layers_ensure(node, &image, err);
     if (rc == 0)
         rc = run_dirs_mount(node, run->id, &image, err);
     return rc < 0 ? err_wrap(err, rc, "cannot mount run %s", run->id) : 0;
+}
+
+int run_mount_idle(struct node *node, const char *id, struct err *err)
+{
+    cleanup_run_paths struct run_paths paths = {0};
+    cleanup_run_row struct catalog_run run = {0};
+    int rc = run_paths_make(node, id, &paths, err);
+    if (rc == 0)
+        rc = overlay_is_mounted(paths.rootfs, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_fd int lock = run_lock_idle(node, id, err);
+    if (lock < 0)
+        return lock;
+    rc = catalog_run_get(node->catalog, id, &run, err);
+    if (rc == 0 && run.state != CATALOG_RUN_READY)
+        rc = err_fail(err, ERR_CONFLICT, "run %s is %s", id, catalog_run_state_name(run.state));
+    return rc == 0 ? run_mount_again(node, &run, err) : rc;
 }
 
 static int remove_row(struct node *node, const char *id, const char *event, struct err *err)
@@ -78,6 +105,8 @@ int run_discard(struct node *node, const char *id, const char *event, struct err
         rc = FAULT_POINT("run.marked-removing", err);
     if (rc == 0)
         rc = run_dirs_remove(node, id, err);
+    if (rc == 0)
+        rc = run_switch_drop(node, id, err);
     if (rc == 0)
         rc = FAULT_POINT("run.dirs-removed", err);
     return rc == 0 ? remove_row(node, id, event, err) : rc;

@@ -29,11 +29,24 @@
 
 extern const struct job_kind run_create_job;
 extern const struct job_kind run_rm_job;
+/* "run.reset" {"id"}: throws away what the run has written, as before its first change; nothing is
+ * fetched. ERR_CONFLICT while it is used. See run_switch.h. Result: the run document. */
+extern const struct job_kind run_reset_job;
+/* "run.mount" {"id"}: mounts a run that is ready but not mounted, as after a reboot under a daemon
+ * that could not. Result: the run document. */
+extern const struct job_kind run_mount_job;
 
 /* The document for the API: id, state, image, image_name, rootfs, lock, upper, mounted, token (null
- * when none was given), created, env, cwd ("/" when the image says nothing). Caller owns it. NULL
- * with err set, for one when the image's config cannot be read. */
+ * when none was given), created, env, cwd ("/" when the image says nothing), user (as the image
+ * says it, or null). Caller owns it. NULL with err set, for one when the image's config cannot be
+ * read. */
 json_t *run_json(struct node *node, const struct catalog_run *run, struct err *err);
+
+/* Who a process in the run would be, for the API: {"uid", "gid", "groups", "home"} of `word`, or of
+ * the image's user when it is NULL (run_user.h). The run is mounted, else ERR_CONFLICT. Caller owns
+ * it. NULL with err set. */
+json_t *run_user_json(struct node *node, const struct catalog_run *run, const char *word,
+                      struct err *err);
 
 /* Takes the run's lock exclusively without waiting and checks that no process uses its mount.
  * ERR_CONFLICT names a process where one is known. Returns a descriptor that holds the lock until

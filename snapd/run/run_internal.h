@@ -11,6 +11,7 @@
 #include "catalog_run.h"
 #include "cleanup.h"
 #include "node.h"
+#include "oci_image.h"
 
 #include <stdbool.h>
 
@@ -40,6 +41,13 @@ static inline void run_image_free(struct catalog_image *image)
 /* 1 and the row, 0 when there is none, or -errno. */
 int run_find(struct node *node, const char *id, struct catalog_run *ret, struct err *err);
 
+/* Reads the config of an image that is here. */
+int run_config_read(struct node *node, const char *image_digest, struct oci_config *ret,
+                    struct err *err);
+/* Opens the mounted root filesystem (O_PATH). ERR_CONFLICT when the run is not ready or not
+ * mounted. */
+int run_rootfs_open(struct node *node, const struct catalog_run *run, struct err *err);
+
 /* Fails when something of a run with this ID is there although the catalog does not know it:
  * nothing may show it to a new run, and nothing may remove it (I4). */
 int run_dirs_check_unused(const struct node *node, const char *id, struct err *err);
@@ -62,8 +70,13 @@ int run_dirs_remove(struct node *node, const char *id, struct err *err);
 /* Opens RUN/runs/ID/lock, making what is missing. Returns a descriptor. */
 int run_lock_open(struct node *node, const char *id, struct err *err);
 
-/* Brings the mount of a run that is ready back: layers, mount. */
+/* Brings the mount of a run that is ready back: what an exchange (run_switch.h) has left to do,
+ * layers, mount. Nobody else works on the run. */
 int run_mount_again(struct node *node, const struct catalog_run *run, struct err *err);
+
+/* The same for one who is not alone: does nothing when it is mounted, else holds the run's lock
+ * meanwhile. ERR_CONFLICT when somebody else does. */
+int run_mount_idle(struct node *node, const char *id, struct err *err);
 
 /* Takes a run away whatever its state: unmounts, removes directories and row. A failure to unmount
  * leaves everything as it was. The caller made sure that nobody uses it. `event` is recorded with

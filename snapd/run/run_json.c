@@ -1,35 +1,26 @@
 #include "run.h"
 
-#include "blobs.h"
-#include "catalog_image.h"
-#include "oci_image.h"
 #include "overlay.h"
 #include "run_internal.h"
+#include "run_user.h"
 
-/* Environment and working directory for `run exec`, from the image's config. */
+/* What `run exec` needs from the image's config. */
 static int add_config(struct node *node, const struct catalog_run *run, json_t *json,
                       struct err *err)
 {
-    cleanup_run_image struct catalog_image image = {0};
     cleanup_oci_config struct oci_config config = {0};
-    cleanup_buf struct buf text = BUF_INIT(JSON_DOC_BYTES_MAX);
-    struct digest digest;
-    int rc = catalog_image_get(node->catalog, run->image, &image, err);
-    if (rc == 0)
-        rc = digest_parse(image.config_digest, &digest, err);
-    if (rc == 0)
-        rc = blobs_read(node->blobs, &digest, &text, err);
-    if (rc == 0)
-        rc = oci_config_parse(buf_str(&text), text.len, image.layer_count, &config, err);
+    int rc = run_config_read(node, run->image, &config, err);
     if (rc < 0)
         return rc;
     json_t *env = json_array();
     for (size_t i = 0; i < config.env_count; i++)
         (void)json_array_append_new(env, json_string(config.env[i]));
     const char *cwd = config.working_dir && config.working_dir[0] ? config.working_dir : "/";
+    json_t *user = config.user ? json_string(config.user) : json_null();
     bool whole = json_array_size(env) == config.env_count;
     if (json_object_set_new(json, "env", env) < 0 || !whole ||
-        json_object_set_new(json, "cwd", json_string(cwd)) < 0)
+        json_object_set_new(json, "cwd", json_string(cwd)) < 0 ||
+        json_object_set_new(json, "user", user) < 0)
         return err_errno(err, ENOMEM, "cannot describe the environment");
     return 0;
 }
@@ -62,5 +53,37 @@ json_t *run_json(struct node *node, const struct catalog_run *run, struct err *e
     int rc = describe(node, run, &json, err);
     if (rc < 0)
         (void)err_wrap(err, rc, "run %s", run->id);
+    return json;
+}
+
+static int resolve(struct node *node, const struct catalog_run *run, const char *word,
+                   struct run_user *ret, struct err *err)
+{
+    cleanup_oci_config struct oci_config config = {0};
+    int rc = word ? 0 : run_config_read(node, run->image, &config, err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int root = run_rootfs_open(node, run, err);
+    return root < 0 ? root : run_user_resolve(root, word ? word : config.user, ret, err);
+}
+
+json_t *run_user_json(struct node *node, const struct catalog_run *run, const char *word,
+                      struct err *err)
+{
+    cleanup_run_user struct run_user user = {0};
+    int rc = resolve(node, run, word, &user, err);
+    if (rc < 0) {
+        (void)err_wrap(err, rc, "run %s", run->id);
+        return NULL;
+    }
+    json_t *groups = json_array();
+    for (size_t i = 0; i < user.group_count; i++)
+        (void)json_array_append_new(groups, json_integer(user.groups[i]));
+    json_t *home = json_string(user.home);
+    json_t *json = json_pack("{s:I, s:I, s:o, s:o}", "uid", (json_int_t)user.uid, "gid",
+                             (json_int_t)user.gid, "groups", groups, "home",
+                             home ? home : json_string("/")); /* JSON holds UTF-8 alone */
+    if (!json)
+        (void)err_errno(err, ENOMEM, "cannot describe a user");
     return json;
 }

@@ -156,6 +156,12 @@ static int has_as_root(pid_t pid, const struct filesystem *fs)
     return found;
 }
 
+static bool process_uses(int proc_fd, pid_t pid, const struct filesystem *fs)
+{
+    int rc = threads_use(proc_fd, pid, fs);
+    return (rc < 0 ? has_as_root(pid, fs) : rc) != 0;
+}
+
 static void read_name(int proc_fd, pid_t pid, char ret[32])
 {
     char path[32];
@@ -182,32 +188,81 @@ static int mounted_at(const char *path, struct filesystem *ret, struct err *err)
     return (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
-int run_procs_find(const char *path, pid_t *ret_first, char ret_name[32], struct err *err)
+/* Calls `take` with each process that uses the filesystem. */
+static int each_user(const struct filesystem *fs,
+                     int (*take)(void *arg, int proc_fd, pid_t pid, struct err *err), void *arg,
+                     struct err *err)
 {
-    struct filesystem fs;
-    int rc = mounted_at(path, &fs, err);
-    if (rc <= 0)
-        return rc;
     cleanup_dir DIR *proc = opendir("/proc");
     if (!proc)
         return err_errno(err, errno, "cannot list the processes");
-    int count = 0;
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(proc);
         if (!entry)
-            return errno ? err_errno(err, errno, "cannot list the processes") : count;
+            return errno ? err_errno(err, errno, "cannot list the processes") : 0;
         pid_t pid = parse_pid(entry->d_name);
-        if (pid == 0 || pid == getpid())
+        if (pid == 0 || pid == getpid() || !process_uses(dirfd(proc), pid, fs))
             continue;
-        rc = threads_use(dirfd(proc), pid, &fs);
+        int rc = take(arg, dirfd(proc), pid, err);
         if (rc < 0)
-            rc = has_as_root(pid, &fs);
-        if (rc == 0)
-            continue;
-        if (count++ == 0) {
-            *ret_first = pid;
-            read_name(dirfd(proc), pid, ret_name);
-        }
+            return rc;
     }
+}
+
+struct found {
+    int count;
+    pid_t first;
+    char name[32];
+};
+
+static int count_user(void *arg, int proc_fd, pid_t pid, struct err *err)
+{
+    (void)err;
+    struct found *found = arg;
+    if (found->count++ == 0) {
+        found->first = pid;
+        read_name(proc_fd, pid, found->name);
+    }
+    return 0;
+}
+
+int run_procs_find(const char *path, pid_t *ret_first, char ret_name[32], struct err *err)
+{
+    struct filesystem fs;
+    struct found found = {.count = 0};
+    int rc = mounted_at(path, &fs, err);
+    if (rc > 0)
+        rc = each_user(&fs, count_user, &found, err);
+    if (rc < 0 || found.count == 0)
+        return rc;
+    *ret_first = found.first;
+    memcpy(ret_name, found.name, sizeof found.name);
+    return found.count;
+}
+
+struct visit {
+    const struct filesystem *fs;
+    run_procs_take *take;
+    void *arg;
+};
+
+static int visit_user(void *arg, int proc_fd, pid_t pid, struct err *err)
+{
+    const struct visit *visit = arg;
+    cleanup_fd int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0 && errno != ESRCH)
+        return err_errno(err, errno, "cannot open process %d", pid);
+    /* The number may have gone to another process between the look and the opening. */
+    if (pidfd < 0 || !process_uses(proc_fd, pid, visit->fs))
+        return 0;
+    return visit->take(visit->arg, pid, pidfd, err);
+}
+
+int run_procs_each(const char *path, run_procs_take *take, void *arg, struct err *err)
+{
+    struct filesystem fs;
+    const struct visit visit = {.fs = &fs, .take = take, .arg = arg};
+    int rc = mounted_at(path, &fs, err);
+    return rc <= 0 ? rc : each_user(&fs, visit_user, (void *)&visit, err);
 }

@@ -19,3 +19,9 @@
  * the first pid in *ret_first and its name in `ret_name`. 0 when nobody does, or nothing is mounted
  * there. Processes that end meanwhile are not counted. */
 int run_procs_find(const char *path, pid_t *ret_first, char ret_name[32], struct err *err);
+
+/* Calls `take` with every such process: its pid, and a descriptor of the process (pidfd_open(2))
+ * that was opened before it was looked at, so it means no other one that came to the same number.
+ * Ends with the first failure of it. 0 when nothing is mounted there. */
+typedef int run_procs_take(void *arg, pid_t pid, int pidfd, struct err *err);
+int run_procs_each(const char *path, run_procs_take *take, void *arg, struct err *err);

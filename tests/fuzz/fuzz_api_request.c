@@ -48,7 +48,7 @@ static const struct api_member members[] = {
     {"image", API_STRING, true, 1024}, {"id", API_STRING, false, 63},
     {"name", API_STRING, false, 0},    {"comment", API_STRING, false, API_COMMENT_MAX},
     {"plain", API_BOOL, false, 0},     {"count", API_INTEGER, false, 0},
-    {"labels", API_LABELS, false, 0},
+    {"labels", API_LABELS, false, 0},  {"args", API_STRINGS, false, 0},
 };
 
 static void check_value(const struct api_member *member, const json_t *value)
@@ -68,6 +68,14 @@ static void check_value(const struct api_member *member, const json_t *value)
     case API_LABELS:
         CHECK(json_is_object(value) && json_object_size(value) <= API_LABELS_MAX);
         return;
+    case API_STRINGS: {
+        size_t i;
+        json_t *text;
+        CHECK(json_is_array(value) && json_array_size(value) <= API_STRINGS_MAX);
+        json_array_foreach (value, i, text)
+            CHECK(json_is_string(text));
+        return;
+    }
     }
     CHECK(!"a member without a type");
 }

@@ -6,7 +6,9 @@
 #include "fdio.h"
 #include "oci_image.h"
 #include "overlay.h"
+#include "recover.h"
 #include "run.h"
+#include "run_rollback.h"
 #include "tree.h"
 
 #include <fcntl.h>
@@ -18,7 +20,8 @@
 #include <sys/xattr.h>
 #include <time.h>
 
-static const struct job_kind *const kinds[] = {&run_create_job, &run_rm_job};
+static const struct job_kind *const kinds[] = {&run_create_job, &run_rm_job,       &run_reset_job,
+                                               &run_mount_job,  &run_rollback_job, &recover_job};
 
 const struct scratch *run_world_scratch(const struct run_world *world)
 {

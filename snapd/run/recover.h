@@ -1,0 +1,22 @@
+/* recover.h - job "recover": what is not as it should be on this node, and what was done about it.
+ *
+ * Params: {"plan"?: true}: only tell. The daemon does the same at each start (run_recover()); this
+ * is for the time in between, when somebody unmounted a run or a removal could not be finished.
+ *
+ * Result: {"plan": bool, "items": [{"object", "found", "action", "failed": bool}]}, empty when all
+ * is well. Repeating it reports only what it leaves alone or could not mend.
+ *
+ *   found                                            action
+ *   a run that is ready and not mounted              mounted again
+ *   a run half made or half removed, without a job   removed
+ *   RUN/runs/X that no run has                       unmounted when idle, removed
+ *   DATA/runs/X that no run has                      left: it may be the only copy of something
+ * (I4) an entry of DATA/tmp older than every running    removed job
+ *
+ * A run that a job works on is that job's. What one object needs never keeps the others (I9).
+ */
+#pragma once
+
+#include "engine.h"
+
+extern const struct job_kind recover_job;

@@ -1,0 +1,186 @@
+#include "recover_internal.h"
+
+#include "catalog_layer.h"
+#include "overlay.h"
+#include "run_internal.h"
+#include "run_procs.h"
+#include "tree.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef int each_entry(struct recover *recover, const char *name, struct err *err);
+
+/* Calls `take` with every name in a directory but "." and "..". */
+static int each(struct recover *recover, int dir_fd, each_entry *take, struct err *err)
+{
+    cleanup_fd int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir)
+        return err_errno(err, errno, "cannot list a directory of this node");
+    (void)steal_fd(&fd);
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry)
+            return errno ? err_errno(err, errno, "cannot list a directory of this node") : 0;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        int rc = take(recover, entry->d_name, err);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+static bool is_stale(const struct recover *recover, int dir_fd, const char *name)
+{
+    struct stat st;
+    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    return st.st_ctim.tv_sec * CLOCK_NS_PER_S + st.st_ctim.tv_nsec < recover->stale_before_ns;
+}
+
+/* Nothing that a process uses is unmounted. */
+static int unmount_idle(const char *path, struct err *err)
+{
+    pid_t pid = 0;
+    char name[32];
+    int count = run_procs_find(path, &pid, name, err);
+    if (count > 0)
+        return err_fail(err, ERR_CONFLICT, "%s is in use by process %d (%s)", path, pid, name);
+    return count < 0 ? count : overlay_unmount(path, err);
+}
+
+/* In a transaction, so that no run of this ID begins meanwhile (I5). */
+static int remove_mount_point(struct node *node, const char *name, struct err *err)
+{
+    cleanup_run_paths struct run_paths paths = {0};
+    cleanup_run_row struct catalog_run run = {0};
+    int rc = run_paths_make(node, name, &paths, err);
+    if (rc == 0)
+        rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = run_find(node, name, &run, err);
+    if (rc == 0)
+        rc = unmount_idle(paths.rootfs, err);
+    if (rc == 0)
+        rc = tree_remove(node->run_runs_fd, name, err);
+    catalog_rollback(node->catalog);
+    return rc < 0 ? rc : 0;
+}
+
+static int take_mount_point(struct recover *recover, const char *name, struct err *err)
+{
+    struct node *node = recover->node;
+    cleanup_run_row struct catalog_run run = {0};
+    struct err failure = ERR_INIT;
+    char object[300];
+    int rc = run_find(node, name, &run, &failure);
+    if (rc == 1)
+        return 0;
+    snprintf(object, sizeof object, "RUN/runs/%s", name);
+    const struct recover_item item = {.object = object,
+                                      .found = "no run has this mount point",
+                                      .will = "unmount and remove it",
+                                      .done = "removed"};
+    if (rc == 0 && !recover->plan)
+        rc = remove_mount_point(node, name, &failure);
+    return recover_add(recover, &item, rc, &failure, err);
+}
+
+/* May be somebody's only copy (I4). */
+static int take_data(struct recover *recover, const char *name, struct err *err)
+{
+    cleanup_run_row struct catalog_run run = {0};
+    struct err failure = ERR_INIT;
+    char object[300];
+    /* ".next-ID" belongs to a run that is being changed (run_switch.h). */
+    static const char next[] = ".next-";
+    const char *id = strncmp(name, next, sizeof next - 1) == 0 ? name + sizeof next - 1 : name;
+    int rc = run_find(recover->node, id, &run, &failure);
+    if (rc == 1)
+        return 0;
+    snprintf(object, sizeof object, "DATA/runs/%s", name);
+    const struct recover_item item = {.object = object,
+                                      .found = "no run has this writable layer",
+                                      .will = "leave it, as it may be the only copy",
+                                      .done = "left, as it may be the only copy"};
+    return recover_add(recover, &item, rc, &failure, err);
+}
+
+static int take_temp(struct recover *recover, const char *name, struct err *err)
+{
+    struct node *node = recover->node;
+    struct err failure = ERR_INIT;
+    char object[300];
+    if (!is_stale(recover, node->temp_fd, name))
+        return 0;
+    snprintf(object, sizeof object, "DATA/tmp/%s", name);
+    const struct recover_item item = {
+        .object = object, .found = "no job works on it", .will = "remove it", .done = "removed"};
+    int rc = recover->plan ? 0 : tree_remove(node->temp_fd, name, &failure);
+    return recover_add(recover, &item, rc, &failure, err);
+}
+
+/* Whether a layer image has its row: 1, 0, or -errno. */
+static int has_row(struct node *node, const char *key, struct err *err)
+{
+    struct catalog_layer_image row = {0};
+    struct err failure = ERR_INIT;
+    int rc = catalog_layer_get(node->catalog, key, &row, &failure);
+    catalog_layer_image_free(&row);
+    if (rc == 0)
+        return 1;
+    if (failure.code == ERR_NOT_FOUND)
+        return 0;
+    if (err)
+        *err = failure;
+    return rc;
+}
+
+static int remove_layer(struct node *node, const char *name, struct err *err)
+{
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = has_row(node, name, err);
+    if (rc == 0 && unlinkat(node->layers_fd, name, 0) < 0 && errno != ENOENT)
+        rc = err_errno(err, errno, "cannot remove the layer image %s", name);
+    catalog_rollback(node->catalog);
+    return rc < 0 ? rc : 0;
+}
+
+/* A layer image gets its row right after its name; it is a cache, so it can go. */
+static int take_layer(struct recover *recover, const char *name, struct err *err)
+{
+    struct node *node = recover->node;
+    struct err failure = ERR_INIT;
+    char object[300];
+    if ((strncmp(name, "diff-", 5) != 0 && strncmp(name, "chain-", 6) != 0) ||
+        !is_stale(recover, node->layers_fd, name))
+        return 0;
+    int rc = has_row(node, name, &failure);
+    if (rc == 1)
+        return 0;
+    snprintf(object, sizeof object, "DATA/layers/%s", name);
+    const struct recover_item item = {.object = object,
+                                      .found = "the catalog has no such layer image",
+                                      .will = "remove it",
+                                      .done = "removed"};
+    if (rc == 0 && !recover->plan)
+        rc = remove_layer(node, name, &failure);
+    return recover_add(recover, &item, rc, &failure, err);
+}
+
+int recover_leftovers(struct recover *recover, struct err *err)
+{
+    struct node *node = recover->node;
+    int rc = each(recover, node->run_runs_fd, take_mount_point, err);
+    if (rc == 0)
+        rc = each(recover, node->runs_fd, take_data, err);
+    if (rc == 0)
+        rc = each(recover, node->temp_fd, take_temp, err);
+    return rc == 0 ? each(recover, node->layers_fd, take_layer, err) : rc;
+}

@@ -1,0 +1,74 @@
+#include "run_change.h"
+
+#include "fault.h"
+#include "log.h"
+#include "run.h"
+#include "run_switch.h"
+#include "tree.h"
+
+#include <string.h>
+
+static void remove_temp(struct node *node, const char *temp)
+{
+    struct err failure = ERR_INIT;
+    if (tree_remove(node->temp_fd, temp, &failure) < 0)
+        log_event(LOG_WARN, "run-remains", "temp", temp, "error", failure.text, NULL);
+}
+
+/* From the mounted old state to the mounted new one. The first failure is the cause; whatever state
+ * the run is in is mounted again. */
+static int exchange(struct node *node, const struct run_switch *wanted, const char *temp,
+                    struct err *err)
+{
+    int rc = run_dirs_unmount(node, wanted->id, err);
+    if (rc == 0)
+        rc = FAULT_POINT("run.switch-unmounted", err);
+    if (rc == 0)
+        rc = run_switch_publish(node, wanted->id, temp, err);
+    if (rc < 0) {
+        remove_temp(node, temp);
+        return rc;
+    }
+    rc = FAULT_POINT("run.switch-published", err);
+    if (rc == 0)
+        rc = run_switch_finish(node, wanted->id, err);
+    return rc < 0 ? rc : 0;
+}
+
+static bool image_is(struct node *node, const char *id, const char *digest)
+{
+    cleanup_run_row struct catalog_run run = {0};
+    return run_find(node, id, &run, NULL) == 1 && strcmp(run.image, digest) == 0;
+}
+
+int run_change(struct job *job, const struct run_switch *wanted, const struct catalog_run *run,
+               struct err *err)
+{
+    struct node *node = job_node(job);
+    char temp[32];
+    int rc = job_step(job, "prepare", err);
+    if (rc == 0)
+        rc = run_switch_make(node, wanted, temp, err);
+    if (rc < 0)
+        return rc;
+    rc = job_step(job, "switch", err);
+    if (rc < 0) {
+        remove_temp(node, temp);
+        return rc;
+    }
+    rc = exchange(node, wanted, temp, err);
+    /* The new image may have been removed a moment ago: then the run stays what it was. */
+    if (rc < 0 && err->code == ERR_NOT_FOUND && image_is(node, run->id, run->image))
+        (void)run_switch_drop(node, wanted->id, NULL);
+    struct err failure = ERR_INIT;
+    int again = run_mount_again(node, run, rc < 0 ? &failure : err);
+    /* What went wrong behind the durable step is mended when the run is what it shall be. */
+    if (rc < 0 && again == 0 && run_switch_is_done(node, run->id, wanted->job, NULL) == 1) {
+        log_event(LOG_WARN, "run-changed-late", "run", run->id, "error", err->text, NULL);
+        err_clear(err);
+        rc = 0;
+    }
+    if (rc < 0 && again < 0)
+        log_event(LOG_WARN, "run-not-mounted-again", "run", run->id, "error", failure.text, NULL);
+    return rc < 0 ? rc : again < 0 ? again : FAULT_POINT("run.switch-mounted", err);
+}

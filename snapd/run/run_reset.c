@@ -1,0 +1,45 @@
+#include "run.h"
+
+#include "id.h"
+#include "run_change.h"
+
+static int reset(struct job *job, const struct catalog_run *run, struct err *err)
+{
+    struct node *node = job_node(job);
+    cleanup_run_image struct catalog_image image = {0};
+    int rc = catalog_image_get(node->catalog, run->image, &image, err);
+    const struct run_switch wanted = {
+        .id = run->id, .image = &image, .image_name = run->image_name, .job = job_id(job)};
+    return rc == 0 ? run_change(job, &wanted, run, err) : rc;
+}
+
+static int run_reset(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct node *node = job_node(job);
+    const char *id = NULL;
+    cleanup_run_row struct catalog_run run = {0};
+    int rc = json_doc_get_str(job_params(job), "id", "the request to reset a run", &id, err);
+    if (rc == 0)
+        rc = id_check(id, "run ID", err);
+    if (rc == 0)
+        rc = job_step(job, "check", err);
+    if (rc == 0)
+        rc = catalog_run_get(node->catalog, id, &run, err);
+    if (rc < 0)
+        return rc;
+    if (run.state != CATALOG_RUN_READY)
+        return err_fail(err, ERR_CONFLICT, "run %s is %s", id, catalog_run_state_name(run.state));
+    rc = run_switch_is_done(node, id, job_id(job), err);
+    if (rc == 0) {
+        cleanup_fd int lock = run_lock_idle(node, id, err);
+        rc = lock < 0 ? lock : reset(job, &run, err);
+    } else if (rc == 1) {
+        rc = run_mount_idle(node, id, err);
+    }
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot reset run %s", id);
+    *ret_result = run_json(node, &run, err);
+    return *ret_result ? 0 : err_wrap(err, err->num ? -err->num : -ENOMEM, "cannot describe it");
+}
+
+const struct job_kind run_reset_job = {.name = "run.reset", .run = run_reset, .frees_space = true};

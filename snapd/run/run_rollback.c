@@ -1,0 +1,197 @@
+#include "run_rollback.h"
+
+#include "catalog_lease.h"
+#include "fault.h"
+#include "id.h"
+#include "image_ref.h"
+#include "layers.h"
+#include "run.h"
+#include "run_change.h"
+#include "run_kill.h"
+#include "snapshot.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+struct rollback {
+    struct job *job;
+    struct node *node;
+    const char *id;   /* of the run; borrowed from the parameters */
+    const char *word; /* the snapshot or image; the same */
+    bool kill;
+    int killed;
+    struct id safety; /* ID that the safety snapshot has when it is made */
+    bool is_safe;     /* it was made */
+};
+
+static int read_params(struct rollback *ret, struct err *err)
+{
+    static const char what[] = "the request to roll a run back";
+    const json_t *params = job_params(ret->job);
+    int rc = json_doc_get_str(params, "id", what, &ret->id, err);
+    if (rc == 0)
+        rc = id_check(ret->id, "run ID", err);
+    if (rc == 0)
+        rc = json_doc_get_str(params, "snapshot", what, &ret->word, err);
+    if (rc == 0)
+        rc = json_doc_opt_bool(params, "kill", what, &ret->kill, err);
+    return rc;
+}
+
+/* The job's own ID with another prefix, as everything that jobs make (engine.h). */
+static void choose_safety_id(struct rollback *rollback)
+{
+    const char *dash = strchr(job_id(rollback->job), '-');
+    snprintf(rollback->safety.s, sizeof rollback->safety.s, "s%s",
+             dash ? dash : job_id(rollback->job));
+}
+
+/* Whether an earlier attempt, or this one, has made the safety snapshot. */
+static int find_safety(struct rollback *rollback, struct err *err)
+{
+    struct catalog_snapshot row = {0};
+    struct err failure = ERR_INIT;
+    int rc = catalog_snapshot_get(rollback->node->catalog, rollback->safety.s, &row, &failure);
+    catalog_snapshot_free(&row);
+    rollback->is_safe = rc == 0;
+    if (rc == 0 || failure.code == ERR_NOT_FOUND)
+        return 0;
+    if (err)
+        *err = failure;
+    return rc;
+}
+
+/* 1 when the writable layer holds anything, 0 when not. */
+static int is_changed(struct node *node, const char *id, struct err *err)
+{
+    int fd = run_open_upper(node, id, err);
+    if (fd < 0)
+        return fd;
+    cleanup_dir DIR *dir = fdopendir(fd);
+    if (!dir) {
+        int rc = err_errno(err, errno, "cannot list the writable layer of run %s", id);
+        close(fd);
+        return rc;
+    }
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry)
+            return errno ? err_errno(err, errno, "cannot list the writable layer of run %s", id)
+                         : 0;
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            return 1;
+    }
+}
+
+/* The only copy of what the run has written since its image was made (I4). */
+static int make_safe(struct rollback *rollback, struct err *err)
+{
+    struct node *node = rollback->node;
+    int changed = is_changed(node, rollback->id, err);
+    if (changed <= 0)
+        return changed;
+    cleanup_json json_t *labels = json_pack("{s:s}", RUN_ROLLBACK_LABEL, "rollback");
+    if (!labels)
+        return err_errno(err, ENOMEM, "cannot describe the safety snapshot");
+    const struct snapshot_wanted wanted = {.id = rollback->safety.s,
+                                           .run = rollback->id,
+                                           .labels = labels,
+                                           .expires_ns = clock_wall_ns(&node->clock) +
+                                                         RUN_ROLLBACK_SAFETY_S * CLOCK_NS_PER_S};
+    int rc = snapshot_take_locked(rollback->job, &wanted, err);
+    rollback->is_safe = rc == 0;
+    return rc == 0 ? FAULT_POINT("run.rollback-safe", err) : rc;
+}
+
+static int lease(struct rollback *rollback, const char *kind, const char *digest, struct err *err)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s:%s", kind, digest);
+    return catalog_lease_add(rollback->node->catalog, job_id(rollback->job), key, err);
+}
+
+/* Until the row names the image nothing else keeps its layers (I5). */
+static int lease_layers(struct rollback *rollback, const struct catalog_image *image,
+                        struct err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < image->layer_count; i++) {
+        const struct catalog_layer *layer = &image->layers[i];
+        rc = lease(rollback, "blob", layer->digest, err);
+        if (rc == 0)
+            rc = lease(rollback, "layer", layer->chain_id, err);
+        if (rc == 0)
+            rc = lease(rollback, "diff", layer->diff_id, err);
+    }
+    return rc;
+}
+
+static int change(struct rollback *rollback, const struct catalog_run *run, const char *digest,
+                  struct err *err)
+{
+    struct node *node = rollback->node;
+    cleanup_run_image struct catalog_image image = {0};
+    int rc = catalog_image_get(node->catalog, digest, &image, err);
+    if (rc == 0)
+        rc = lease_layers(rollback, &image, err);
+    if (rc == 0)
+        rc = job_step(rollback->job, "layers", err);
+    if (rc == 0)
+        rc = layers_ensure(node, &image, err);
+    const struct run_switch wanted = {
+        .id = run->id, .image = &image, .image_name = rollback->word, .job = job_id(rollback->job)};
+    return rc == 0 ? run_change(rollback->job, &wanted, run, err) : rc;
+}
+
+/* The lock is held until the run is what it shall be. */
+static int roll_back(struct rollback *rollback, const struct catalog_run *run, struct err *err)
+{
+    cleanup_free char *digest = NULL;
+    int rc = image_ref_local(rollback->node, rollback->word, &digest, err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int lock = rollback->kill
+                              ? run_kill_idle(rollback->node, rollback->id, &rollback->killed, err)
+                              : run_lock_idle(rollback->node, rollback->id, err);
+    if (lock < 0)
+        return lock;
+    rc = make_safe(rollback, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "the run is as it was, as its state could not be saved");
+    return change(rollback, run, digest, err);
+}
+
+static int run_rollback(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct rollback rollback = {.job = job, .node = job_node(job)};
+    cleanup_run_row struct catalog_run run = {0};
+    cleanup_run_row struct catalog_run after = {0};
+    int rc = read_params(&rollback, err);
+    if (rc == 0)
+        rc = job_step(job, "check", err);
+    if (rc == 0)
+        rc = catalog_run_get(rollback.node->catalog, rollback.id, &run, err);
+    if (rc < 0)
+        return rc;
+    if (run.state != CATALOG_RUN_READY)
+        return err_fail(err, ERR_CONFLICT, "run %s is %s", run.id,
+                        catalog_run_state_name(run.state));
+    choose_safety_id(&rollback);
+    rc = find_safety(&rollback, err);
+    int done = rc < 0 ? rc : run_switch_is_done(rollback.node, run.id, job_id(job), err);
+    if (done == 0)
+        rc = roll_back(&rollback, &run, err);
+    else
+        rc = done < 0 ? done : run_mount_idle(rollback.node, run.id, err);
+    if (rc == 0)
+        rc = catalog_run_get(rollback.node->catalog, run.id, &after, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot roll run %s back", run.id);
+    *ret_result =
+        json_pack("{s:s, s:s, s:s?, s:i}", "id", after.id, "image", after.image, "safety_snapshot",
+                  rollback.is_safe ? rollback.safety.s : NULL, "killed", rollback.killed);
+    return *ret_result ? 0 : err_errno(err, ENOMEM, "cannot describe the result");
+}
+
+const struct job_kind run_rollback_job = {.name = "run.rollback", .run = run_rollback};

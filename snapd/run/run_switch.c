@@ -1,0 +1,163 @@
+#include "run_switch.h"
+
+#include "fault.h"
+#include "fdio.h"
+#include "id.h"
+#include "json_doc.h"
+#include "log.h"
+#include "overlay.h"
+#include "publish.h"
+#include "tree.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define NOTE "switch.json"
+
+enum {
+    NOTE_MAX = 8192,           /* bytes of switch.json */
+    NEXT_MAX = ID_LEN_MAX + 8, /* ".next-ID" */
+};
+
+/* No run can have this name, as an ID begins with a letter or digit. */
+static void next_name(const char *id, char ret[NEXT_MAX])
+{
+    snprintf(ret, NEXT_MAX, ".next-%s", id);
+}
+
+static int write_note(int dir_fd, const struct run_switch *wanted, struct err *err)
+{
+    cleanup_json json_t *note = json_pack("{s:s, s:s?, s:s}", "image", wanted->image->digest,
+                                          "image_name", wanted->image_name, "job", wanted->job);
+    cleanup_free char *text = note ? json_doc_dump(note) : NULL;
+    if (!text)
+        return err_errno(err, ENOMEM, "cannot describe the new state");
+    return publish_bytes(dir_fd, NOTE, text, strlen(text), 0600, PUBLISH_NOREPLACE, err);
+}
+
+/* 1 with the note in a directory of DATA/runs, 0 when directory or note is missing, or -errno. */
+static int read_note(struct node *node, const char *name, json_t **ret, struct err *err)
+{
+    cleanup_buf struct buf text = BUF_INIT(NOTE_MAX);
+    struct err failure = ERR_INIT;
+    cleanup_fd int dir = fdio_open_beneath(node->runs_fd, name, O_RDONLY | O_DIRECTORY, 0);
+    if (dir == -ENOENT)
+        return 0;
+    if (dir < 0)
+        return err_errno(err, dir, "cannot open %s/runs/%s", node->data_dir, name);
+    int rc = fdio_read_file(dir, NOTE, &text, &failure);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc == 0)
+        rc = json_doc_parse(buf_str(&text), text.len, NOTE, ret, &failure);
+    if (rc < 0 && err)
+        *err = failure;
+    return rc < 0 ? err_wrap(err, rc, "%s/runs/%s", node->data_dir, name) : 1;
+}
+
+int run_switch_make(struct node *node, const struct run_switch *wanted, char temp[32],
+                    struct err *err)
+{
+    int rc = publish_temp_name(temp, err);
+    cleanup_fd int dir = rc < 0 ? -1 : fdio_open_dir(node->temp_fd, temp, 0700, err);
+    if (dir < 0)
+        return rc < 0 ? rc : dir;
+    rc = write_note(dir, wanted, err);
+    if (rc == 0)
+        rc = run_dirs_fill(node, dir, wanted->image, err);
+    if (rc == 0)
+        return 0;
+    (void)tree_remove(node->temp_fd, temp, NULL);
+    return err_wrap(err, rc, "cannot prepare the new state of run %s", wanted->id);
+}
+
+/* Whatever is mounted keeps its upper directory although the name goes, and what is written from
+ * then on would be lost. */
+static int check_unmounted(struct node *node, const char *id, struct err *err)
+{
+    cleanup_run_paths struct run_paths paths = {0};
+    int rc = run_paths_make(node, id, &paths, err);
+    if (rc == 0)
+        rc = overlay_is_mounted(paths.rootfs, err);
+    return rc <= 0 ? rc : err_fail(err, ERR_CONFLICT, "%s is mounted", paths.rootfs);
+}
+
+int run_switch_publish(struct node *node, const char *id, const char *temp, struct err *err)
+{
+    char next[NEXT_MAX];
+    next_name(id, next);
+    int rc = check_unmounted(node, id, err);
+    if (rc == 0)
+        rc = publish_tree(node->temp_fd, temp, node->runs_fd, next, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot change run %s", id) : 0;
+}
+
+static int set_image(struct node *node, const char *id, const json_t *note, struct err *err)
+{
+    const char *image = NULL;
+    const char *image_name = NULL;
+    int rc = json_doc_get_str(note, "image", NOTE, &image, err);
+    if (rc == 0)
+        rc = json_doc_opt_str(note, "image_name", NOTE, &image_name, err);
+    if (rc == 0)
+        rc = catalog_run_set_image(node->catalog, id, image, image_name, err);
+    return rc == 0 ? FAULT_POINT("run.switch-recorded", err) : rc;
+}
+
+/* The old directory goes to DATA/tmp, the new one takes its place. It was published complete and
+ * synced, so a rename and a sync of the directory are enough (I1). */
+static int take_place(struct node *node, const char *id, const char *next, struct err *err)
+{
+    char old[32];
+    int moved = node_move_away(node, node->runs_fd, "runs", id, old, err);
+    if (moved < 0)
+        return moved;
+    int rc = FAULT_POINT("run.switch-moved", err);
+    if (rc < 0)
+        return rc;
+    if (renameat2(node->runs_fd, next, node->runs_fd, id, RENAME_NOREPLACE) < 0 ||
+        fsync(node->runs_fd) < 0)
+        return err_errno(err, errno, "cannot put %s/runs/%s into place", node->data_dir, id);
+    rc = FAULT_POINT("run.switch-placed", err);
+    struct err failure = ERR_INIT;
+    if (rc == 0 && moved == 1 && tree_remove(node->temp_fd, old, &failure) < 0)
+        log_event(LOG_WARN, "run-remains", "run", id, "error", failure.text, NULL);
+    return rc;
+}
+
+int run_switch_finish(struct node *node, const char *id, struct err *err)
+{
+    char next[NEXT_MAX];
+    cleanup_json json_t *note = NULL;
+    next_name(id, next);
+    int rc = read_note(node, next, &note, err);
+    if (rc <= 0)
+        return rc;
+    rc = check_unmounted(node, id, err);
+    if (rc == 0)
+        rc = set_image(node, id, note, err);
+    if (rc == 0)
+        rc = take_place(node, id, next, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot change run %s", id) : 1;
+}
+
+int run_switch_is_done(struct node *node, const char *id, const char *job, struct err *err)
+{
+    cleanup_json json_t *note = NULL;
+    const char *by = NULL;
+    int rc = read_note(node, id, &note, err);
+    if (rc <= 0)
+        return rc;
+    rc = json_doc_get_str(note, "job", NOTE, &by, err);
+    return rc < 0 ? rc : strcmp(by, job) == 0;
+}
+
+int run_switch_drop(struct node *node, const char *id, struct err *err)
+{
+    char next[NEXT_MAX];
+    char temp[32];
+    next_name(id, next);
+    int rc = node_move_away(node, node->runs_fd, "runs", next, temp, err);
+    return rc <= 0 ? rc : tree_remove(node->temp_fd, temp, err);
+}
