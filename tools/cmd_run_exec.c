@@ -1,5 +1,6 @@
 /* varve run exec: a command in a sandbox on a run's root filesystem. */
 #include "cmd.h"
+#include "cmd_run.h"
 #include "id.h"
 #include "output.h"
 #include "sandbox.h"
@@ -13,6 +14,12 @@ enum {
     TERM_MAX = 128, /* bytes of "TERM=..." */
 };
 
+struct exec_options {
+    const char *net;
+    const char *user; /* NULL: the image's */
+    struct opts_list env;
+};
+
 /* What is known of the run, from its document. */
 struct run {
     json_t *document; /* owned */
@@ -20,6 +27,7 @@ struct run {
     const char *rootfs;
     const char *lock;
     const char *cwd;
+    const char *user; /* what the image says; NULL: nothing */
     bool mounted;
 };
 
@@ -44,6 +52,8 @@ static int get_run(struct cmd_context *ctx, const char *id, struct run *ret, str
         rc = json_doc_get_str(run.document, "lock", what, &run.lock, err);
     if (rc == 0)
         rc = json_doc_opt_str(run.document, "cwd", what, &run.cwd, err);
+    if (rc == 0)
+        rc = json_doc_opt_str(run.document, "user", what, &run.user, err);
     if (rc == 0)
         rc = json_doc_opt_bool(run.document, "mounted", what, &run.mounted, err);
     if (rc < 0)
@@ -82,7 +92,7 @@ static int check_mounted(const struct run *run, struct err *err)
     int rc = err_fail(err, ERR_CONFLICT, "the root filesystem of run %s is not mounted at %s",
                       run->id, run->rootfs);
     err_hint(err, run->mounted ? "this shell may be in another mount namespace than varved"
-                               : "restart varved, which mounts it again or logs why it cannot");
+                               : "`varve recover` mounts it again or says why it cannot");
     return rc;
 }
 
@@ -111,6 +121,83 @@ static int make_env(const struct run *run, const struct opts_list *given, char t
     return 0;
 }
 
+/* One number of the daemon's answer about a user. */
+static int read_id(const json_t *value, const char *what, unsigned int *ret, struct err *err)
+{
+    json_int_t id = json_integer_value(value);
+    if (!json_is_integer(value) || id < 0)
+        return err_fail(err, ERR_DAMAGED, "the answer about the user has no %s", what);
+    if (id >= SANDBOX_IDS) {
+        int rc = err_fail(err, ERR_INVALID, "the %s %jd is not among the ids 0 to %d of a sandbox",
+                          what, (intmax_t)id, SANDBOX_IDS - 1);
+        err_hint(err, "name another user with --user");
+        return rc;
+    }
+    *ret = (unsigned int)id;
+    return 0;
+}
+
+static int read_groups(const json_t *list, unsigned int groups[SANDBOX_GROUPS_MAX],
+                       struct sandbox_user *user, struct err *err)
+{
+    size_t i;
+    json_t *value;
+    if (json_array_size(list) > SANDBOX_GROUPS_MAX)
+        return err_fail(err, ERR_TOO_LARGE, "the user is in more than %d groups",
+                        SANDBOX_GROUPS_MAX);
+    json_array_foreach ((json_t *)list, i, value) {
+        int rc = read_id(value, "group", &groups[i], err);
+        if (rc < 0)
+            return rc;
+    }
+    user->groups = groups;
+    user->group_count = json_array_size(list);
+    return 0;
+}
+
+/* What is known of the command's user; the sandbox borrows from it. */
+struct person {
+    json_t *document; /* owned */
+    unsigned int groups[SANDBOX_GROUPS_MAX];
+};
+
+static void person_free(struct person *person)
+{
+    json_decref(person->document);
+}
+
+/* `word` (NULL: none) or the image's user. Names are looked up by the daemon, in the run. */
+static int find_user(struct cmd_context *ctx, const struct run *run, const char *word,
+                     struct person *person, struct sandbox_user *ret, struct err *err)
+{
+    static const char what[] = "the answer about the user";
+    cleanup_free char *path = NULL;
+    cleanup_json json_t *body = NULL;
+    struct sandbox_user user = {.uid = 0};
+    if (!word)
+        word = run->user;
+    if (!word)
+        return 0;
+    int rc = client_path("/v1/runs/", run->id, "/user", false, &path, err);
+    body = json_pack("{s:s}", "user", word);
+    if (rc == 0 && !body)
+        rc = err_fail(err, ERR_INVALID, "the user '%.80s' is not UTF-8", word);
+    struct client_request request = {.method = "POST", .path = path, .body = body};
+    if (rc == 0)
+        rc = client_call(&ctx->client, &request, &person->document, err);
+    if (rc == 0)
+        rc = read_id(json_object_get(person->document, "uid"), "uid", &user.uid, err);
+    if (rc == 0)
+        rc = read_id(json_object_get(person->document, "gid"), "gid", &user.gid, err);
+    if (rc == 0)
+        rc = read_groups(json_object_get(person->document, "groups"), person->groups, &user, err);
+    if (rc == 0)
+        rc = json_doc_get_str(person->document, "home", what, &user.home, err);
+    if (rc == 0)
+        *ret = user;
+    return rc;
+}
+
 static int parse_net(const char *text, enum sandbox_net *ret, struct err *err)
 {
     static const char *const names[] = {
@@ -125,11 +212,14 @@ static int parse_net(const char *text, enum sandbox_net *ret, struct err *err)
     return rc;
 }
 
-static int execute(struct cmd_context *ctx, const char *id, const struct opts_list *given,
+static int execute(struct cmd_context *ctx, const char *id, const struct exec_options *options,
                    struct sandbox *sandbox, struct err *err)
 {
     cleanup_run struct run run = {0};
+    cleanup_with(person_free) struct person person = {.document = NULL};
     int rc = get_run(ctx, id, &run, err);
+    if (rc == 0 && !run.mounted)
+        rc = cmd_run_need_mount(ctx, id, err);
     if (rc < 0)
         return rc;
     /* Two locks: one held here until everything has been cleaned up, one by the sandbox itself,
@@ -149,7 +239,9 @@ static int execute(struct cmd_context *ctx, const char *id, const struct opts_li
     char term[TERM_MAX];
     cleanup_free const char **env = NULL;
     if (rc == 0)
-        rc = make_env(&again, given, term, &env, err);
+        rc = find_user(ctx, &again, options->user, &person, &sandbox->user, err);
+    if (rc == 0)
+        rc = make_env(&again, &options->env, term, &env, err);
     if (rc < 0)
         return rc;
     sandbox->id = again.id;
@@ -160,29 +252,18 @@ static int execute(struct cmd_context *ctx, const char *id, const struct opts_li
     return sandbox_run(sandbox, err);
 }
 
-int cmd_run_exec(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+static int run_command(struct cmd_context *ctx, const struct exec_options *exec,
+                       const struct opts_words *words, struct err *err)
 {
-    const char *net = "none";
-    cleanup_opts_list struct opts_list env = {0};
-    const struct opts_option options[] = {
-        {"--net", OPTS_VALUE, &net, "NET",
-         "none (default), pasta (outbound only) or host (for trusted commands only)"},
-        {"--env", OPTS_MANY, &env, "KEY=VALUE", "a variable of the command, as often as wanted"},
-    };
-    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), NULL}, 1, 4096, true};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
     struct sandbox sandbox = {.lock_fd = -1};
-    rc = parse_net(net, &sandbox.net, err);
+    int rc = parse_net(exec->net, &sandbox.net, err);
     size_t key_len;
-    for (size_t i = 0; rc == 0 && i < env.count; i++)
-        rc = opts_pair("--env", env.items[i], &key_len, err);
+    for (size_t i = 0; rc == 0 && i < exec->env.count; i++)
+        rc = opts_pair("--env", exec->env.items[i], &key_len, err);
     if (rc < 0)
         return rc;
-    sandbox.argv = words.dashes ? words.rest.items : words.words.items + 1;
-    if (!sandbox.argv || !sandbox.argv[0] || (words.dashes && words.words.count > 1)) {
+    sandbox.argv = words->dashes ? words->rest.items : words->words.items + 1;
+    if (!sandbox.argv || !sandbox.argv[0] || (words->dashes && words->words.count > 1)) {
         rc = err_fail(err, ERR_INVALID, "varve run exec needs one ID and a command");
         err_hint(err, "write varve run exec ID -- COMMAND...");
         return rc;
@@ -191,8 +272,30 @@ int cmd_run_exec(struct cmd_context *ctx, int argc, const char *const *argv, str
         return err_fail(err, ERR_DENIED,
                         "varve run exec needs root: the ids 0 to 65535 of a "
                         "sandbox can be mapped by root only");
-    rc = execute(ctx, words.words.items[0], &env, &sandbox, err);
+    rc = execute(ctx, words->words.items[0], exec, &sandbox, err);
     if (rc >= 0 && err->code != ERR_NONE)
         output_error(stderr, err); /* the command could not be started */
+    return rc;
+}
+
+int cmd_run_exec(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    struct exec_options exec = {.net = "none"};
+    const struct opts_option options[] = {
+        {"--net", OPTS_VALUE, &exec.net, "NET",
+         "none (default), pasta (outbound only) or host (for trusted commands only)"},
+        {"--env", OPTS_MANY, &exec.env, "KEY=VALUE",
+         "a variable of the command, as often as wanted"},
+        {"--user", OPTS_VALUE, &exec.user, "USER[:GROUP]",
+         "names or numbers of the run's own, instead of the image's user"},
+    };
+    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), NULL}, 1, 4096, true};
+    cleanup_opts_words struct opts_words words = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    if (rc == 0)
+        rc = run_command(ctx, &exec, &words, err);
+    else if (rc > 0)
+        rc = 0; /* help or the version was asked for */
+    opts_list_free(&exec.env);
     return rc;
 }

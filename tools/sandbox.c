@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 
 enum {
+    USER_MAX = 16 + 11 * (SANDBOX_GROUPS_MAX + 1), /* bytes of the user as varve-init reads it */
     ARGS_MAX = 4 << 20,     /* bytes of bubblewrap's options, mostly the environment */
     END_WAIT_MS = 30 * 1000 /* for process 1 to be gone after SIGKILL */
 };
@@ -46,9 +47,11 @@ struct life {
     sigset_t old_mask;
     pid_t child; /* bubblewrap; 0 once it was waited for */
     int init_pidfd;
-    bool exited; /* the command's status is known */
-    int status;  /* wait status */
-    int failed;  /* errno of a command that could not be started */
+    bool exited;                      /* the command's status is known */
+    int status;                       /* wait status */
+    int failed;                       /* errno of a command that could not be started */
+    enum sandbox_wire_kind failed_at; /* FAILED, NO_CWD or NO_USER */
+    char user[USER_MAX];
 };
 
 /* --- Before the start --- */
@@ -130,7 +133,7 @@ static int prepare(struct life *life, struct err *err)
         rc = sandbox_resolv_make(life->sandbox->rootfs, life->sandbox->net, &life->resolv, err);
     if (rc == 0 && life->resolv.missing)
         output_warning(stderr,
-                       "%s has no /etc/resolv.conf, so host names are not resolved in it; "
+                       "/etc/resolv.conf of %s is no file, so host names are not resolved in it; "
                        "an empty file there is enough",
                        life->sandbox->id);
     if (rc == 0)
@@ -142,13 +145,20 @@ static int prepare(struct life *life, struct err *err)
 
 /* --- The start --- */
 
+static void format_user(const struct sandbox_user *user, char ret[USER_MAX])
+{
+    int len = snprintf(ret, USER_MAX, "%u:%u", user->uid, user->gid);
+    for (size_t i = 0; i < user->group_count && i < SANDBOX_GROUPS_MAX; i++)
+        len += snprintf(ret + len, (size_t)(USER_MAX - len), ",%u", user->groups[i]);
+}
+
 /* The command line of bubblewrap; numbers get their room in `numbers`. */
-static char **make_argv(const struct life *life, char numbers[6][32], struct err *err)
+static char **make_argv(struct life *life, char numbers[6][32], struct err *err)
 {
     size_t count = 0;
     while (life->sandbox->argv[count])
         count++;
-    char **argv = calloc(count + 12, sizeof *argv);
+    char **argv = calloc(count + 13, sizeof *argv);
     if (!argv) {
         err_errno(err, ENOMEM, "cannot prepare the command");
         return NULL;
@@ -170,6 +180,8 @@ static char **make_argv(const struct life *life, char numbers[6][32], struct err
         init[SANDBOX_WIRE_ARG_STDIN + i] = numbers[3 + i];
     init[SANDBOX_WIRE_ARG_TERMINAL] = (char *)(life->io.terminal ? "1" : "0");
     init[SANDBOX_WIRE_ARG_CWD] = (char *)(life->sandbox->cwd ? life->sandbox->cwd : "/");
+    format_user(&life->sandbox->user, life->user);
+    init[SANDBOX_WIRE_ARG_USER] = life->user;
     for (size_t i = 0; i < count; i++)
         init[SANDBOX_WIRE_ARG_COMMAND + i] = (char *)life->sandbox->argv[i];
     return argv;
@@ -255,8 +267,11 @@ static bool on_message(struct life *life)
     pid_t pid;
     if (!receive(life, &message, &pid))
         return false;
-    if (message.kind == SANDBOX_WIRE_FAILED)
+    if (message.kind == SANDBOX_WIRE_FAILED || message.kind == SANDBOX_WIRE_NO_CWD ||
+        message.kind == SANDBOX_WIRE_NO_USER) {
         life->failed = message.value;
+        life->failed_at = message.kind;
+    }
     if (message.kind == SANDBOX_WIRE_EXITED) {
         life->exited = true;
         life->status = message.value;
@@ -374,6 +389,15 @@ static void free_life(struct life *life)
 static int conclude(const struct life *life, struct err *err)
 {
     const struct sandbox *sandbox = life->sandbox;
+    if (life->failed && life->failed_at == SANDBOX_WIRE_NO_CWD) {
+        err_errno(err, life->failed, "cannot enter the working directory %.200s in %s",
+                  sandbox->cwd ? sandbox->cwd : "/", sandbox->id);
+        return 126;
+    }
+    if (life->failed && life->failed_at == SANDBOX_WIRE_NO_USER) {
+        err_errno(err, life->failed, "cannot become user %u in %s", sandbox->user.uid, sandbox->id);
+        return 126;
+    }
     if (life->failed) {
         bool missing = life->failed == ENOENT;
         char text[128];

@@ -4,7 +4,8 @@
  *     child: cgroup, private view of the mounts, user namespace 0..65535, becomes bubblewrap
  *       bubblewrap: namespaces, file system, capabilities; waits
  *         varve-init, process 1: starts and reaps
- *           the command, as root with the capabilities of a container
+ *           the command, as root with the capabilities of a container, or as another user
+ *           without any
  *     pasta, in a pid namespace of its own (with --net pasta)
  *
  * The client's end, however it comes, ends everything below it. The end of the command ends the
@@ -26,6 +27,7 @@
 #include "err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum sandbox_net {
     SANDBOX_NET_NONE,  /* a loopback interface of its own */
@@ -33,12 +35,27 @@ enum sandbox_net {
     SANDBOX_NET_HOST,  /* the host's network */
 };
 
+enum {
+    SANDBOX_IDS = 65536, /* ids that a sandbox has, from 0 on */
+    SANDBOX_GROUPS_MAX = 1024,
+};
+
+/* Who the command is. */
+struct sandbox_user {
+    unsigned int uid; /* 0: root inside, with the capabilities of a container */
+    unsigned int gid;
+    const unsigned int *groups; /* supplementary */
+    size_t group_count;
+    const char *home; /* HOME of the command; NULL: "/root" */
+};
+
 struct sandbox {
     const char *id;         /* of the run: host name and cgroup */
     const char *rootfs;     /* absolute path of a directory */
     int lock_fd;            /* held open by process 1 as long as it lives; -1: none */
     const char *const *env; /* "KEY=VALUE", the last of equal keys wins; NULL-terminated */
-    const char *cwd;        /* working directory; "/" when it is not there */
+    const char *cwd;        /* working directory; made when it is not there; NULL: "/" */
+    struct sandbox_user user;
     enum sandbox_net net;
     const char *const *argv; /* the command; NULL-terminated */
     const char *init;        /* path of varve-init; NULL: where helper programs are */
@@ -46,7 +63,8 @@ struct sandbox {
 
 /* Runs the command with the standard streams of this process and waits for its end. Returns its
  * exit status (128 + N when signal N ended it). A command that cannot be started gives 127 (not
- * found) or 126 with err set; a sandbox that cannot be made, or that was ended by somebody else,
- * gives -errno. Must be called by root in a process with one thread. Blocks SIGINT, SIGTERM, SIGHUP
- * and SIGQUIT while it runs and passes them on to the command. */
+ * found) or 126 with err set; so does a working directory that cannot be made; a sandbox that
+ * cannot be made, or that was ended by somebody else, gives -errno. Must be called by root in a
+ * process with one thread. Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT while it runs and passes them
+ * on to the command. */
 int sandbox_run(const struct sandbox *sandbox, struct err *err);

@@ -49,11 +49,12 @@ static int add_setenv(struct buf *buf, const char *pair, struct err *err)
 /* Defaults first, so that what the image and the user say wins. */
 static int add_environment(struct buf *buf, const struct sandbox *sandbox, struct err *err)
 {
+    const char *home = sandbox->user.home ? sandbox->user.home : "/root";
     int rc = add(buf, err, "--clearenv", NULL);
     if (rc == 0)
         rc = add_setenv(buf, DEFAULT_PATH, err);
     if (rc == 0)
-        rc = add_setenv(buf, "HOME=/root", err);
+        rc = add(buf, err, "--setenv", "HOME", home, NULL);
     for (size_t i = 0; rc == 0 && sandbox->env && sandbox->env[i]; i++)
         rc = add_setenv(buf, sandbox->env[i], err);
     return rc;

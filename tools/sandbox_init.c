@@ -11,6 +11,7 @@
 #include "sandbox_wire.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <linux/capability.h>
 #include <linux/close_range.h>
 #include <poll.h>
@@ -28,6 +29,7 @@
 #include <unistd.h>
 
 enum {
+    GROUPS_MAX = 1024,   /* SANDBOX_GROUPS_MAX */
     STATUS_BROKEN = 125, /* of this process when it cannot do its own work */
 };
 
@@ -70,9 +72,56 @@ static void keep_only_kill(void)
     (void)syscall(SYS_capset, &header, data);
 }
 
+/* Makes what is missing of a path, as root; a name of this sandbox's own file system, whatever
+ * links are in it. */
+static void make_path(char *path)
+{
+    for (char *slash = strchr(path + (path[0] == '/'), '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(path, 0755);
+        *slash = '/';
+    }
+    (void)mkdir(path, 0755);
+}
+
+/* 0 or an errno. */
+static int enter_cwd(char *path)
+{
+    if (chdir(path) == 0)
+        return 0;
+    if (errno != ENOENT)
+        return errno;
+    make_path(path);
+    return chdir(path) < 0 ? errno : 0;
+}
+
+/* "UID:GID,GID..." from our own client. The streams become the user's, as it may want to open
+ * /dev/stdout; one that is nobody's to give (a socket of elsewhere) stays. 0 or an errno. */
+static int become_user(const char *text)
+{
+    static gid_t groups[GROUPS_MAX];
+    size_t count = 0;
+    char *at;
+    uid_t uid = (uid_t)strtoul(text, &at, 10);
+    gid_t gid = *at == ':' ? (gid_t)strtoul(at + 1, &at, 10) : 0;
+    while (*at == ',' && count < GROUPS_MAX)
+        groups[count++] = (gid_t)strtoul(at + 1, &at, 10);
+    if (*at != '\0')
+        return EINVAL;
+    for (int i = 0; i < 3 && uid != 0; i++)
+        (void)fchown(i, uid, (gid_t)-1);
+    if (setgroups(count, groups) < 0 || setresgid(gid, gid, gid) < 0 ||
+        setresuid(uid, uid, uid) < 0)
+        return errno;
+    return 0;
+}
+
 /* In the child: becomes the command, or tells why not. */
 static void start_command(int control, char **argv)
 {
+    enum sandbox_wire_kind kind = SANDBOX_WIRE_FAILED;
+    int num;
     int streams[3];
     for (int i = 0; i < 3; i++)
         streams[i] = (int)strtol(argv[SANDBOX_WIRE_ARG_STDIN + i], NULL, 10);
@@ -85,18 +134,25 @@ static void start_command(int control, char **argv)
     /* The control socket too: it tells about a failed exec, and is gone after a good one. */
     if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
         goto fail;
-    if (chdir(argv[SANDBOX_WIRE_ARG_CWD]) < 0 && chdir("/") < 0)
-        goto fail;
     umask(022);
+    kind = SANDBOX_WIRE_NO_CWD;
+    errno = enter_cwd(argv[SANDBOX_WIRE_ARG_CWD]);
+    if (errno)
+        goto fail;
     drop_inheritable();
+    kind = SANDBOX_WIRE_NO_USER;
+    errno = become_user(argv[SANDBOX_WIRE_ARG_USER]);
+    if (errno)
+        goto fail;
+    kind = SANDBOX_WIRE_FAILED;
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execvp(argv[SANDBOX_WIRE_ARG_COMMAND], argv + SANDBOX_WIRE_ARG_COMMAND);
-fail:;
-    int num = errno;
-    (void)tell(control, SANDBOX_WIRE_FAILED, num);
-    _exit(num == ENOENT ? 127 : 126);
+fail:
+    num = errno;
+    (void)tell(control, kind, num);
+    _exit(kind == SANDBOX_WIRE_FAILED && num == ENOENT ? 127 : 126);
 }
 
 /* Shows a short name instead of the command, which the list of processes would else show twice. The

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +14,8 @@
 
 enum {
     RESOLV_MAX = 64 << 10, /* bytes of a resolv.conf */
+    LINKS_MAX = 8,         /* from one link to the next */
+    MISSING_DIRS_MAX = 16, /* on the way of one */
 };
 
 /* The address of a "nameserver" line; false for other lines. */
@@ -117,6 +120,86 @@ static bool find_inside(const char *rootfs, const char *name, char *ret, size_t 
     return true;
 }
 
+static int open_inside(int root, const char *path, int flags)
+{
+    struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC,
+                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+}
+
+/* Makes what is missing of the directory `path` inside; returns a descriptor of it, or -1. */
+static int make_dirs(int root, char *path)
+{
+    for (int i = 0; i < MISSING_DIRS_MAX; i++) {
+        int fd = open_inside(root, path, O_PATH | O_DIRECTORY);
+        if (fd >= 0 || errno != ENOENT)
+            return fd;
+        /* The longest part that is there, and one directory more. */
+        size_t len = strlen(path);
+        char *slash = NULL;
+        cleanup_fd int parent = -1;
+        while (parent < 0 && (slash = memrchr(path, '/', len)) != NULL) {
+            len = (size_t)(slash - path);
+            *slash = '\0';
+            parent = open_inside(root, len == 0 ? "/" : path, O_PATH | O_DIRECTORY);
+            *slash = '/';
+        }
+        if (parent < 0)
+            return -1;
+        char *end = strchrnul(slash + 1, '/');
+        char kept = *end;
+        *end = '\0';
+        int rc = mkdirat(parent, slash + 1, 0755);
+        *end = kept;
+        if (rc < 0 && errno != EEXIST)
+            return -1;
+    }
+    return -1;
+}
+
+/* Where the sandbox has a file system of its own, so that a file of the run is of no use. */
+static bool is_covered(const char *path)
+{
+    static const char *const places[] = {"/proc/", "/dev/", "/tmp/"};
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+        if (strncmp(path, places[i], strlen(places[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Makes an empty file where /etc/resolv.conf is, or leads to, if nothing is there. It is what
+ * container engines leave there too: a place to show the sandbox's own file at. Never replaces or
+ * opens anything. */
+static void make_inside(const char *rootfs)
+{
+    char path[PATH_MAX] = "/etc/resolv.conf";
+    cleanup_fd int root = open(rootfs, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; root >= 0 && i < LINKS_MAX; i++) {
+        char link[PATH_MAX];
+        char dir[PATH_MAX];
+        char *slash = strrchr(path, '/');
+        snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+        cleanup_fd int dir_fd = make_dirs(root, dir);
+        if (dir_fd < 0)
+            return;
+        ssize_t len = readlinkat(dir_fd, slash + 1, link, sizeof link - 1);
+        if (len < 0) {
+            int fd = openat(dir_fd, slash + 1, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                            0644);
+            if (fd >= 0)
+                close(fd);
+            return;
+        }
+        link[len] = '\0';
+        char next[2 * PATH_MAX];
+        snprintf(next, sizeof next, "%s%s%s", link[0] == '/' ? "" : dir, link[0] == '/' ? "" : "/",
+                 link);
+        if (is_covered(next) || strlen(next) >= sizeof path || next[strlen(next) - 1] == '/')
+            return;
+        snprintf(path, sizeof path, "%s", next);
+    }
+}
+
 int sandbox_resolv_make(const char *rootfs, enum sandbox_net net, struct sandbox_resolv *ret,
                         struct err *err)
 {
@@ -125,6 +208,8 @@ int sandbox_resolv_make(const char *rootfs, enum sandbox_net net, struct sandbox
         *ret = resolv;
         return 0;
     }
+    if (!find_inside(rootfs, "/etc/resolv.conf", resolv.path, sizeof resolv.path))
+        make_inside(rootfs);
     if (!find_inside(rootfs, "/etc/resolv.conf", resolv.path, sizeof resolv.path)) {
         resolv.missing = true;
         *ret = resolv;

@@ -1,9 +1,11 @@
 /* sandbox_resolv.h - name resolution in a sandbox that has a network.
  *
  * The sandbox sees a private copy of the host's resolv.conf over its own file; the run's file is
- * not changed. A resolver on the host's loopback interface cannot be reached through pasta: the
- * upstream servers that systemd-resolved writes down are taken instead, or else pasta passes
- * questions to the address SANDBOX_RESOLV_FORWARD on to the host's first resolver.
+ * not changed. Where the run has none, or a link that leads nowhere, an empty file is made to show
+ * it over, as container engines do; for a program an empty file means the same as none. A resolver
+ * on the host's loopback interface cannot be reached through pasta: the upstream servers that
+ * systemd-resolved writes down are taken instead, or else pasta passes questions to the address
+ * SANDBOX_RESOLV_FORWARD on to the host's first resolver.
  */
 #pragma once
 
@@ -21,10 +23,10 @@ struct sandbox_resolv {
     int fd;         /* a memory file with the content; -1: nothing is to be shown; owned */
     char path[512]; /* where it is shown, inside */
     bool forward;   /* pasta has to forward questions */
-    bool missing;   /* the root filesystem has no such file to show it over */
+    bool missing;   /* there is something else than a file to show it over */
 };
 
-/* Prepares it for a root filesystem. A root filesystem whose /etc/resolv.conf leads nowhere gets
- * nothing, as making one would change the run. */
+/* Prepares it for a root filesystem. A root filesystem whose /etc/resolv.conf is something else
+ * than a file (a directory, a fifo) gets nothing. */
 int sandbox_resolv_make(const char *rootfs, enum sandbox_net net, struct sandbox_resolv *ret,
                         struct err *err);

@@ -7,6 +7,8 @@
  *   client  GO            start the command
  *   client  SIGNAL n      send signal n to the command's process group
  *   init    FAILED errno  the command could not be started
+ *   init    NO_CWD errno  its working directory could not be made or entered
+ *   init    NO_USER errno it could not become its user
  *   init    EXITED s      the command has ended with wait status s; init ends now
  *
  * The end of the client closes its side, and init ends, and with it the whole sandbox.
@@ -20,6 +22,8 @@ enum sandbox_wire_kind {
     SANDBOX_WIRE_GO,
     SANDBOX_WIRE_SIGNAL,
     SANDBOX_WIRE_FAILED,
+    SANDBOX_WIRE_NO_CWD,
+    SANDBOX_WIRE_NO_USER,
     SANDBOX_WIRE_EXITED,
 };
 
@@ -29,7 +33,7 @@ struct sandbox_wire {
 };
 
 /* Arguments of varve-init: descriptor numbers, whether there is a terminal, the working directory,
- * the command. */
+ * the user ("UID:GID" and ",GID" for each supplementary group), the command. */
 enum sandbox_wire_arg {
     SANDBOX_WIRE_ARG_CONTROL = 1,
     SANDBOX_WIRE_ARG_STDIN,
@@ -37,5 +41,6 @@ enum sandbox_wire_arg {
     SANDBOX_WIRE_ARG_STDERR,
     SANDBOX_WIRE_ARG_TERMINAL, /* "1": standard input is the controlling terminal */
     SANDBOX_WIRE_ARG_CWD,
+    SANDBOX_WIRE_ARG_USER,
     SANDBOX_WIRE_ARG_COMMAND,
 };

@@ -20,13 +20,22 @@ static const struct cmd commands[] = {
     {"run", "create", "IMAGE|SNAPSHOT", "Makes and mounts a root filesystem from an image.",
      cmd_run_create},
     {"run", "exec", "ID [OPTION]... -- COMMAND...",
-     "Runs a command in a sandbox on the root filesystem of a run, as root inside of it.\n"
+     "Runs a command in a sandbox on the root filesystem of a run, as the image's user.\n"
      "/tmp is the sandbox's own and in no snapshot; setuid programs gain nothing; what the "
      "command\n"
      "leaves running ends with it.",
      cmd_run_exec},
+    {"run", "bundle", "ID DIR [OPTION]... [-- COMMAND...]",
+     "Makes an OCI runtime bundle that crun and runc start as it is.\n"
+     "Without a command it is the image's; a command stands in place of entrypoint and cmd.",
+     cmd_run_bundle},
     {"run", "ls", "", "Lists the runs of this node.", cmd_run_ls},
     {"run", "inspect", "ID", "Shows one run.", cmd_run_inspect},
+    {"run", "reset", "ID", "Throws away what a run has written.", cmd_run_reset},
+    {"run", "rollback", "ID SNAPSHOT",
+     "Makes a run what a snapshot or an image of this node is.\n"
+     "What it was is committed first, as a snapshot that is kept for a day.",
+     cmd_run_rollback},
     {"run", "rm", "ID", "Unmounts a run and removes what it wrote.", cmd_run_rm},
     {"snapshot", "create", "--run ID", "Commits what a run changed as a new image.",
      cmd_snapshot_create},
@@ -40,6 +49,8 @@ static const struct cmd commands[] = {
     {"job", "show", "ID", "Shows one job.", cmd_job_show},
     {"job", "wait", "ID",
      "Waits until a job has ended; its failure is the failure of this command.", cmd_job_wait},
+    {"recover", NULL, "", "Finds what is not as it should be on this node, and mends it.",
+     cmd_recover},
     {"doctor", NULL, "", "Checks what this host has and allows, and what will not work.",
      cmd_doctor},
     {"version", NULL, "", "Shows the versions of this program and of the daemon.", cmd_version},

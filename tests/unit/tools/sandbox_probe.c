@@ -40,6 +40,7 @@ static void run_child(const struct scratch *scratch, const struct sandbox_probe 
                               .lock_fd = probe->lock_fd ? probe->lock_fd : -1,
                               .env = probe->env,
                               .cwd = probe->cwd,
+                              .user = probe->user,
                               .net = probe->net,
                               .argv = probe->script ? script : probe->argv,
                               .init = VARVE_INIT};

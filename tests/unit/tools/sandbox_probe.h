@@ -19,6 +19,7 @@ struct sandbox_probe {
     const char *const *argv;
     const char *const *env;
     const char *cwd;
+    struct sandbox_user user;
     enum sandbox_net net;
     const char *rootfs; /* NULL: the tiny root */
     int lock_fd;        /* 0: none */

@@ -115,20 +115,85 @@ static void test_a_run_that_is_removed_meanwhile(void **state)
     varve_call_free(&call);
 }
 
+/* The daemon is asked to mount it; where that does not help the command says so. */
 static void test_a_run_that_is_not_mounted(void **state)
 {
     const struct scratch *scratch = *state;
     char body[1000];
+    char mounted[1000];
     struct varve_call call;
     make_body(scratch, "t/rootfs", false, body);
-    exec_run(scratch, body, VARVE_ARGS("run", "exec", "r", "--", "true"), &call);
+    make_body(scratch, "t/rootfs", true, mounted);
+    struct fake_answer answers[] = {
+        {.status = 200, .body = body},
+        {.status = 200, .body = body},
+        {.status = 202, .body = "{\"job\":\"j-1\"}"},
+        {.status = 200, .body = "{\"id\":\"j-1\",\"state\":\"done\",\"result\":{}}"},
+        {.status = 200, .body = mounted}};
+    struct varve_call_setup setup = {.answers = answers, .answer_count = 5};
+    varve_call(scratch, &setup, VARVE_ARGS("run", "exec", "r", "--", "sh", "-c", "echo x"), &call);
+    assert_string_equal(call.err, "");
+    assert_string_equal(call.out, "x\n");
+    assert_non_null(strstr(call.fake.requests[2], "POST /v1/runs/r/mount HTTP"));
+    varve_call_free(&call);
+    answers[4].body = body;
+    varve_call(scratch, &setup, VARVE_ARGS("run", "exec", "r", "--", "true"), &call);
     varve_call_expect_error(&call, 4, "is not mounted at");
-    assert_non_null(strstr(call.err, "restart varved"));
+    assert_non_null(strstr(call.err, "varve recover"));
     varve_call_free(&call);
     make_body(scratch, "t/lower", true, body); /* a directory, as in another mount namespace */
     exec_run(scratch, body, VARVE_ARGS("run", "exec", "r", "--", "true"), &call);
     varve_call_expect_error(&call, 4, "another mount namespace");
     varve_call_free(&call);
+}
+
+/* Runs as the user that the daemon makes of a word. */
+static void exec_as(const struct scratch *scratch, const char *answer, int status,
+                    const char *const *args, struct varve_call *call)
+{
+    char body[1000];
+    make_body(scratch, "t/rootfs", true, body);
+    struct fake_answer answers[] = {{.status = 200, .body = body},
+                                    {.status = 200, .body = body},
+                                    {.status = status, .body = answer}};
+    struct varve_call_setup setup = {.answers = answers, .answer_count = 3};
+    varve_call(scratch, &setup, args, call);
+}
+
+static void test_a_user(void **state)
+{
+    static const struct {
+        const char *answer;
+        int status;
+        int exit;
+        const char *says;
+    } cases[] = {
+        {"{\"uid\":65536,\"gid\":0,\"groups\":[],\"home\":\"/\"}", 200, 2,
+         "the uid 65536 is not among the ids 0 to 65535"},
+        {"{\"uid\":0,\"gid\":70000,\"groups\":[],\"home\":\"/\"}", 200, 2, "the gid 70000"},
+        {"{\"uid\":0,\"gid\":0,\"groups\":[70000],\"home\":\"/\"}", 200, 2, "the group 70000"},
+        {"{\"uid\":-1,\"gid\":0,\"groups\":[],\"home\":\"/\"}", 200, 1, "has no uid"},
+        {"{\"uid\":\"0\",\"gid\":0,\"groups\":[],\"home\":\"/\"}", 200, 1, "has no uid"},
+        {"{\"uid\":0,\"gid\":0,\"groups\":[]}", 200, 1, "home"},
+        {"{\"error\":{\"code\":\"not_found\",\"message\":\"no user u\",\"hint\":null}}", 404, 3,
+         "no user u"},
+    };
+    struct varve_call call;
+    exec_as(*state, "{\"uid\":12,\"gid\":13,\"groups\":[14],\"home\":\"/srv\"}", 200,
+            VARVE_ARGS("run", "exec", "r", "--user", "u:g", "--", "sh", "-c",
+                       "id -u; id -G; echo $HOME"),
+            &call);
+    assert_string_equal(call.err, "");
+    assert_string_equal(call.out, "12\n13 14\n/srv\n");
+    assert_non_null(strstr(call.fake.requests[2], "POST /v1/runs/r/user HTTP"));
+    assert_non_null(strstr(call.fake.requests[2], "\r\n\r\n{\"user\":\"u:g\"}"));
+    varve_call_free(&call);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        exec_as(*state, cases[i].answer, cases[i].status,
+                VARVE_ARGS("run", "exec", "r", "--user", "u", "--", "true"), &call);
+        varve_call_expect_error(&call, cases[i].exit, cases[i].says);
+        varve_call_free(&call);
+    }
 }
 
 static void test_documents_that_are_damaged(void **state)
@@ -181,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_a_locked_run_is_a_conflict),
         cmocka_unit_test(test_a_run_that_is_removed_meanwhile),
         cmocka_unit_test(test_a_run_that_is_not_mounted),
+        cmocka_unit_test(test_a_user),
         cmocka_unit_test(test_documents_that_are_damaged),
         cmocka_unit_test(test_locks_that_are_none),
     };

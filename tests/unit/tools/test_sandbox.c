@@ -73,11 +73,52 @@ static void test_environment_and_directory(void **state)
     assert_non_null(strstr(result.out, "HOME=/root\n"));
     assert_non_null(strstr(result.out, "PATH=/usr/bin:/bin\n"));
     assert_non_null(strstr(result.out, "\n/srv\n"));
-    probe.cwd = "/no/such/directory";
-    probe.script = "pwd";
+    /* One that is missing is made, as container engines do. */
+    probe.cwd = "/srv/new/deep/";
+    probe.script = "pwd; stat -c '%u %a' /srv/new .";
     sandbox_probe_run(*state, &probe, &result);
     assert_int_equal(result.status, 0);
-    assert_string_equal(result.out, "/\n");
+    assert_string_equal(result.out, "/srv/new/deep\n0 755\n0 755\n");
+    static const char *const none[] = {"/bin/sh", "/bin/sh/x"};
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+        probe.cwd = none[i];
+        sandbox_probe_run(*state, &probe, &result);
+        assert_int_equal(result.status, 126);
+        assert_non_null(strstr(result.err, "cannot enter the working directory /bin/sh"));
+    }
+}
+
+static void test_the_command_is_its_user(void **state)
+{
+    static const unsigned int groups[] = {7, 65535};
+    struct sandbox_probe probe = {
+        .script =
+            "id -u; id -g; id -G; echo $HOME; pwd; stat -c %u .; grep -E '^Cap(Eff|Prm|Inh|Amb)' "
+            "/proc/self/status | tr -d '0\t'; echo > /dev/stdout; "
+            "touch /srv/mine 2>/dev/null || echo refused; kill -9 1 2>/dev/null || echo kept",
+        .cwd = "/srv/of-root",
+        .user = {.uid = 1000, .gid = 65535, .groups = groups, .group_count = 2, .home = "/h"}};
+    struct sandbox_probe_result result;
+    int pipes[2];
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    probe.fds[1] = pipes[1];
+    pid_t pid = sandbox_probe_start(*state, &probe);
+    close(pipes[1]);
+    char out[1000] = "";
+    FILE *in = fdopen(pipes[0], "r");
+    assert_non_null(in);
+    size_t len = fread(out, 1, sizeof out - 1, in);
+    out[len] = '\0';
+    fclose(in);
+    sandbox_probe_wait(*state, pid, &result);
+    assert_string_equal(result.err, "");
+    assert_string_equal(out, "1000\n65535\n65535 7\n/h\n/srv/of-root\n0\nCapInh:\nCapPrm:\n"
+                             "CapEff:\nCapAmb:\n\nrefused\nkept\n");
+    /* An id that the sandbox does not have. */
+    probe = (struct sandbox_probe){.script = "id -u", .user = {.uid = 70000}};
+    sandbox_probe_run(*state, &probe, &result);
+    assert_int_equal(result.status, 126);
+    assert_non_null(strstr(result.err, "cannot become user 70000"));
 }
 
 static void test_root_inside_can_install_things(void **state)
@@ -277,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_status_is_passed_through),
         cmocka_unit_test(test_commands_that_cannot_start),
         cmocka_unit_test(test_environment_and_directory),
+        cmocka_unit_test(test_the_command_is_its_user),
         cmocka_unit_test(test_root_inside_can_install_things),
         cmocka_unit_test(test_what_the_command_leaves_running_ends_with_it),
         cmocka_unit_test(test_orphans_are_reaped),

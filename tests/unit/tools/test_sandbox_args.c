@@ -112,6 +112,12 @@ static void test_environment_is_the_given_one(void **state)
         "--setenv\0EMPTY\0\0--setenv\0A\0"
         "3\0--setenv\0S\0--bind / /x\0--bind\0/r\0/";
     assert_non_null(memmem(buf.data, buf.len, expected, sizeof expected));
+    static const char home[] = "--setenv\0HOME\0/var/mail";
+    sandbox.user.home = "/var/mail";
+    buf.len = 0;
+    assert_int_equal(sandbox_args_build(&args, &buf, NULL), 0);
+    assert_non_null(memmem(buf.data, buf.len, home, sizeof home));
+    assert_null(memmem(buf.data, buf.len, "/root", 6));
 }
 
 static void test_proc_is_covered_as_listed(void **state)

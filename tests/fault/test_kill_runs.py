@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""kill -9 of varved while a run is reset, rolled back or recovered: the run is one state or the
+other whole, mounted, and the job is finished."""
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+import harness  # noqa: E402  pylint: disable=wrong-import-position
+from harness import check, run  # noqa: E402  pylint: disable=wrong-import-position
+from test_kill import (  # noqa: E402  pylint: disable=wrong-import-position
+    all_final, kill_at_each_point, prepare_run, template)
+
+
+def changed_run(node, scratch):
+    node.ok(*prepare_run(node, scratch))
+    with open(f"{node.ok('run', 'inspect', 'r')['rootfs']}/new", "w", encoding="utf-8") as f:
+        f.write("new")
+
+
+def prepare_reset(node, scratch):
+    changed_run(node, scratch)
+    return ("run", "reset", "r")
+
+
+def prepare_rollback(node, scratch):
+    node.ok("image", "import", template(scratch, "other.tar", "two"), "--name", "o:1")
+    changed_run(node, scratch)
+    return ("run", "rollback", "r", "o:1", "--key", "once")
+
+
+def prepare_recover(node, scratch):
+    changed_run(node, scratch)
+    run(["umount", node.ok("run", "inspect", "r")["rootfs"]])
+    os.makedirs(f"{node.run_dir}/runs/stray/rootfs")
+    return ("recover",)
+
+
+def content_of(node):
+    """What the run "r" holds: its old state, the image alone, another image, or a mixture."""
+    rootfs = node.ok("run", "inspect", "r")["rootfs"]
+    with open(f"{rootfs}/etc/d/f", encoding="utf-8") as f:
+        text = f.read()
+    new = os.path.exists(f"{rootfs}/new")
+    return {("one", True): "old", ("one", False): "reset", ("two", False): "other"}.get(
+        (text, new), f"a mixture: {text}, new: {new}")
+
+
+def checked(prepare, wanted):
+    """Looks at the run each time the daemon has come up and the job has gone on. That the run is
+    whole and mounted before that is looked at by the unit tests of the jobs."""
+    def prepared(node, scratch):
+        command = prepare(node, scratch)
+        start = node.start
+
+        def started(*args, **options):
+            start(*args, **options)
+            harness.wait_for(lambda: all_final(node), 60, "end of all jobs")
+            done = any(job["kind"].split(".")[1:] in (["reset"], ["rollback"]) and
+                       job["state"] == "done" for job in node.ok("job", "ls")["jobs"])
+            have = content_of(node)
+            check(have == wanted or (have == "old" and not done),
+                  f"the run is {have}, its job is {'done' if done else 'not done'}")
+            return node
+        node.start = started
+        return command
+    return prepared
+
+
+def test_reset(scratch):
+    kill_at_each_point(scratch, checked(prepare_reset, "reset"), ("run.switch-",))
+
+
+def test_rollback(scratch):
+    kill_at_each_point(scratch, checked(prepare_rollback, "other"),
+                       ("run.switch-", "run.rollback-", "snapshot."))
+
+
+def test_recover(scratch):
+    kill_at_each_point(scratch, checked(prepare_recover, "old"), ("run.", "layers."))
+
+
+if __name__ == "__main__":
+    harness.main(globals())
