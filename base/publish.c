@@ -21,22 +21,40 @@ int publish_temp_name(char ret[32], struct err *err)
     return 0;
 }
 
-int publish_begin(int temp_dir, mode_t mode, struct publish *ret, struct err *err)
+/* Makes the file under the name that `publish` has already. */
+static int make_temp(struct publish publish, mode_t mode, struct publish *ret, struct err *err)
 {
-    struct publish publish = {.fd = -1, .temp_dir = temp_dir};
-    int rc = publish_temp_name(publish.temp, err);
-    if (rc < 0)
-        return rc;
+    int temp_dir = publish.temp_dir;
     publish.fd = openat(temp_dir, publish.temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (publish.fd < 0)
         return err_errno(err, errno, "cannot make a temporary file");
     if (fchmod(publish.fd, mode) < 0) {
-        rc = err_errno(err, errno, "cannot set the mode of a temporary file");
+        int rc = err_errno(err, errno, "cannot set the mode of a temporary file");
         publish_abort(&publish);
         return rc;
     }
     *ret = publish;
     return 0;
+}
+
+int publish_begin(int temp_dir, mode_t mode, struct publish *ret, struct err *err)
+{
+    struct publish publish = {.fd = -1, .temp_dir = temp_dir};
+    int rc = publish_temp_name(publish.temp, err);
+    return rc < 0 ? rc : make_temp(publish, mode, ret, err);
+}
+
+int publish_begin_as(int temp_dir, const char *temp, mode_t mode, struct publish *ret,
+                     struct err *err)
+{
+    struct publish publish = {.fd = -1, .temp_dir = temp_dir};
+    size_t len = strlen(temp);
+    if (strncmp(temp, temp_prefix, sizeof temp_prefix - 1) != 0 || len >= sizeof publish.temp)
+        return err_fail(err, ERR_INTERNAL, "'%.64s' is no name for a temporary file", temp);
+    memcpy(publish.temp, temp, len + 1);
+    if (unlinkat(temp_dir, temp, 0) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot remove the temporary file %s", temp);
+    return make_temp(publish, mode, ret, err);
 }
 
 static int sync_dir(int dir_fd, const char *name, struct err *err)

@@ -38,6 +38,12 @@ struct publish {
 /* Makes the temporary file in `temp_dir` with `mode` (not changed by the umask). */
 int publish_begin(int temp_dir, mode_t mode, struct publish *ret, struct err *err);
 
+/* The same under a temporary name that the caller knows again after a crash: ".tmp-" and at most 26
+ * bytes more. A file that is there under it is what an earlier attempt left, and goes. For
+ * directories that publish_sweep() never looks into. */
+int publish_begin_as(int temp_dir, const char *temp, mode_t mode, struct publish *ret,
+                     struct err *err);
+
 /* Syncs and renames to `name` in `dir_fd`, syncs that directory. On failure the name is as it was
  * before; only when the last sync failed the new content has it, complete, but a power cut may
  * bring back what was there. publish_abort() has to be called in any case. */

@@ -25,8 +25,8 @@ void node_close(struct node *node)
     remote_close(node->remote);
     blobs_close(node->blobs);
     catalog_close(node->catalog);
-    int *fds[] = {&node->layers_fd, &node->runs_fd, &node->temp_fd,    &node->uploads_fd,
-                  &node->data_fd,   &node->run_fd,  &node->run_runs_fd};
+    int *fds[] = {&node->layers_fd,  &node->runs_fd, &node->temp_fd, &node->uploads_fd,
+                  &node->exports_fd, &node->data_fd, &node->run_fd,  &node->run_runs_fd};
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         close_fd(fds[i]);
     close_fd(&node->run_lock); /* last: the next daemon may start now */
@@ -56,7 +56,8 @@ static struct node *new_node(void)
         free(node);
         return NULL;
     }
-    node->data_fd = node->layers_fd = node->runs_fd = node->temp_fd = node->uploads_fd = -1;
+    node->data_fd = node->layers_fd = node->runs_fd = node->temp_fd = -1;
+    node->uploads_fd = node->exports_fd = -1;
     node->run_fd = node->run_runs_fd = node->data_lock = node->run_lock = -1;
     node->clock = clock_system();
     return node;
@@ -136,7 +137,8 @@ static int open_data(struct node *node, struct err *err)
     } subs[] = {{"layers", &node->layers_fd},
                 {"runs", &node->runs_fd},
                 {"tmp", &node->temp_fd},
-                {"uploads", &node->uploads_fd}};
+                {"uploads", &node->uploads_fd},
+                {"exports", &node->exports_fd}};
     for (size_t i = 0; i < ARRAY_SIZE(subs); i++) {
         *subs[i].fd = node_dir_sub(node->data_fd, node->data_dir, subs[i].name, err);
         if (*subs[i].fd < 0)

@@ -41,6 +41,7 @@ struct node {
     int runs_fd;     /* DATA/runs: writable layers of runs */
     int temp_fd;     /* DATA/tmp: unfinished things, emptied at start */
     int uploads_fd;  /* DATA/uploads: bodies that clients streamed in */
+    int exports_fd;  /* DATA/exports: archives that clients have not fetched yet */
     int run_fd;      /* RUN */
     int run_runs_fd; /* RUN/runs: mount points of runs */
     /* For node.c and node_index.c alone. */

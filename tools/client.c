@@ -85,14 +85,42 @@ int client_error(const json_t *document, struct err *err)
 
 struct exchange {
     const struct client_request *request;
+    CURL *curl; /* borrowed */
     struct buf reply;
-    struct err read_err; /* of the file that is uploaded */
-    int64_t sent;
+    struct err file_err; /* of the file that is uploaded or downloaded to */
+    int64_t moved;       /* bytes of that file */
 };
+
+static void note_moved(struct exchange *exchange, size_t bytes)
+{
+    exchange->moved += (int64_t)bytes;
+    if (exchange->request->moved)
+        exchange->request->moved(exchange->request->arg, exchange->moved);
+}
+
+static bool is_good(CURL *curl)
+{
+    long status = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    return status >= 200 && status < 300;
+}
+
+static size_t on_download(struct exchange *exchange, const char *bytes, size_t len)
+{
+    int rc = fdio_write_full(exchange->request->download_fd, bytes, len);
+    if (rc < 0) {
+        err_errno(&exchange->file_err, rc, "cannot write what is downloaded");
+        return 0;
+    }
+    note_moved(exchange, len);
+    return len;
+}
 
 static size_t on_reply(char *bytes, size_t size, size_t count, void *arg)
 {
     struct exchange *exchange = arg;
+    if (exchange->request->download && is_good(exchange->curl))
+        return on_download(exchange, bytes, size * count);
     return buf_add(&exchange->reply, bytes, size * count, "answer", NULL) == 0 ? size * count : 0;
 }
 
@@ -104,12 +132,10 @@ static size_t on_upload(char *room, size_t size, size_t count, void *arg)
         n = read(exchange->request->upload_fd, room, size * count);
     while (n < 0 && errno == EINTR);
     if (n < 0) {
-        err_errno(&exchange->read_err, errno, "cannot read what is to be uploaded");
+        err_errno(&exchange->file_err, errno, "cannot read what is to be uploaded");
         return CURL_READFUNC_ABORT;
     }
-    exchange->sent += n;
-    if (exchange->request->sent)
-        exchange->request->sent(exchange->request->arg, exchange->sent);
+    note_moved(exchange, (size_t)n);
     return (size_t)n;
 }
 
@@ -233,6 +259,15 @@ static int parse_reply(struct client *client, const struct buf *reply, json_t **
     return rc;
 }
 
+static int finish(struct client *client, const struct exchange *exchange, json_t **ret,
+                  struct err *err)
+{
+    if (!exchange->request->download || !is_good(client->handle))
+        return parse_reply(client, &exchange->reply, ret, err);
+    *ret = NULL;
+    return 0;
+}
+
 static int perform(struct client *client, struct exchange *exchange, const char *url,
                    const char *body, json_t **ret, struct err *err)
 {
@@ -244,9 +279,9 @@ static int perform(struct client *client, struct exchange *exchange, const char 
         CURLcode code = curl_easy_perform(client->handle);
         /* A daemon that refuses an upload in its middle answers and closes: the answer counts. */
         if (code == CURLE_OK || (code == CURLE_SEND_ERROR && exchange->reply.len > 0))
-            rc = parse_reply(client, &exchange->reply, ret, err);
-        else if (exchange->read_err.code != ERR_NONE)
-            rc = err_fail(err, exchange->read_err.code, "%s", exchange->read_err.text);
+            rc = finish(client, exchange, ret, err);
+        else if (exchange->file_err.code != ERR_NONE)
+            rc = err_fail(err, exchange->file_err.code, "%s", exchange->file_err.text);
         else
             rc = fail_transfer(client, code, err);
     }
@@ -263,7 +298,8 @@ int client_call(struct client *client, const struct client_request *request, jso
         url = NULL;
     if (!url || (request->body && !body))
         return err_fail(err, ERR_INTERNAL, "no memory for a request");
-    struct exchange exchange = {.request = request, .reply = BUF_INIT(CLIENT_BODY_MAX)};
+    struct exchange exchange = {
+        .request = request, .curl = client->handle, .reply = BUF_INIT(CLIENT_BODY_MAX)};
     int rc = perform(client, &exchange, url, body, ret, err);
     buf_free(&exchange.reply);
     return rc;

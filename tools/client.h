@@ -46,7 +46,11 @@ struct client_request {
     /* A body that is streamed instead: read from here to the end. */
     bool upload;
     int upload_fd;
-    void (*sent)(void *arg, int64_t bytes); /* called as it goes; may be NULL */
+    /* A good answer is written here as it comes instead of being read as a document; *ret of the
+     * call is NULL then. */
+    bool download;
+    int download_fd;
+    void (*moved)(void *arg, int64_t bytes); /* called as either goes on; may be NULL */
     void *arg;
 };
 

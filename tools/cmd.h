@@ -88,6 +88,10 @@ int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int ar
 int cmd_remove_at(struct cmd_context *ctx, const char *word, const char *path,
                   const struct cmd_job_options *job, struct err *err);
 
+/* The path of a snapshot's route for its ID or its name; caller frees. */
+int cmd_snapshot_path(struct cmd_context *ctx, const char *word, const char *suffix, char **ret,
+                      struct err *err);
+
 /* Text of a result for people; "-" when it is missing. Borrowed from the document. */
 const char *cmd_text(const json_t *result, const char *key);
 
@@ -97,6 +101,7 @@ int cmd_print(struct err *err, const char *fmt, ...) __attribute__((format(print
 /* The verbs, one file per noun. */
 int cmd_image_pull(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_image_import(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_image_export(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_image_ls(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_image_inspect(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_image_rm(struct cmd_context *, int, const char *const *, struct err *);
@@ -110,6 +115,7 @@ int cmd_run_reset(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_run_rollback(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_recover(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_snapshot_create(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_snapshot_export(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_snapshot_ls(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_snapshot_inspect(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_snapshot_push(struct cmd_context *, int, const char *const *, struct err *);

@@ -62,7 +62,7 @@ struct upload_progress {
     struct clock clock;
 };
 
-static void on_sent(void *arg, int64_t bytes)
+static void on_moved(void *arg, int64_t bytes)
 {
     struct upload_progress *upload = arg;
     struct progress_state state = {
@@ -88,7 +88,7 @@ static int upload_stdin(struct cmd_context *ctx, char **ret_id, struct err *err)
                                      .timeout_s = -1,
                                      .upload = true,
                                      .upload_fd = STDIN_FILENO,
-                                     .sent = on_sent,
+                                     .moved = on_moved,
                                      .arg = &upload};
     cleanup_json json_t *reply = NULL;
     int rc = client_call(&ctx->client, &request, &reply, err);
@@ -105,10 +105,27 @@ static int upload_stdin(struct cmd_context *ctx, char **ret_id, struct err *err)
     return 0;
 }
 
+/* "PATH:NAME" names an image in an archive: the shortest PATH that exists, made absolute, and the
+ * rest as it is. NULL with errno when there is none. */
+static char *absolute_with_name(const char *text)
+{
+    for (const char *colon = strchr(text, ':'); colon; colon = strchr(colon + 1, ':')) {
+        cleanup_free char *path = strndup(text, (size_t)(colon - text));
+        cleanup_free char *absolute = path && *path ? realpath(path, NULL) : NULL;
+        char *whole;
+        if (absolute)
+            return asprintf(&whole, "%s%s", absolute, colon) < 0 ? NULL : whole;
+    }
+    errno = ENOENT;
+    return NULL;
+}
+
 /* The daemon has another working directory: it gets the absolute path. */
 static int absolute_path(const char *path, char **ret, struct err *err)
 {
     char *absolute = realpath(path, NULL);
+    if (!absolute && (errno == ENOENT || errno == ENOTDIR))
+        absolute = absolute_with_name(path);
     if (absolute) {
         *ret = absolute;
         return 0;

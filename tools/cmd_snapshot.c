@@ -139,10 +139,10 @@ int cmd_snapshot_inspect(struct cmd_context *ctx, int argc, const char *const *a
     return cmd_show(ctx, "/v1/snapshots/", true, argc, argv, err);
 }
 
-/* The path of a snapshot's route, for its ID or its name; caller frees. Only the ID is a path of
- * its own for what makes a job: a name has slashes and a colon, and is looked up first. */
-static int snapshot_path(struct cmd_context *ctx, const char *word, const char *suffix, char **ret,
-                         struct err *err)
+/* Only the ID is a path of its own for what makes a job: a name has slashes and a colon, and is
+ * looked up first. */
+int cmd_snapshot_path(struct cmd_context *ctx, const char *word, const char *suffix, char **ret,
+                      struct err *err)
 {
     cleanup_json json_t *snapshot = NULL;
     const char *id = word;
@@ -165,7 +165,7 @@ int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_free char *path = NULL;
-    rc = snapshot_path(ctx, words.words.items[0], "/push", &path, err);
+    rc = cmd_snapshot_path(ctx, words.words.items[0], "/push", &path, err);
     if (rc < 0)
         return rc;
     cleanup_json json_t *body = json_object();
@@ -193,6 +193,6 @@ int cmd_snapshot_rm(struct cmd_context *ctx, int argc, const char *const *argv, 
         return rc < 0 ? rc : 0;
     const char *word = words.words.items[0];
     cleanup_free char *path = NULL;
-    rc = snapshot_path(ctx, word, "", &path, err);
+    rc = cmd_snapshot_path(ctx, word, "", &path, err);
     return rc < 0 ? rc : cmd_remove_at(ctx, word, path, &job, err);
 }

@@ -11,8 +11,14 @@ static const struct cmd commands[] = {
     {"image", "pull", "REF", "Fetches an image from its registry or from the remote.",
      cmd_image_pull},
     {"image", "import", "PATH|-",
-     "Makes an image from the tar of a root filesystem or from an OCI layout or its archive.",
+     "Makes an image from the tar of a root filesystem, from an OCI layout or its archive, or "
+     "from\n"
+     "a docker-archive. PATH:NAME is one image of several.",
      cmd_image_import},
+    {"image", "export", "REF PATH|-",
+     "Writes an image of this node into one file that skopeo, podman, docker and varve read.\n"
+     "An oci-archive keeps the image's digest; a docker-archive is for older tools.",
+     cmd_image_export},
     {"image", "ls", "", "Lists the images of this node.", cmd_image_ls},
     {"image", "inspect", "REF", "Shows one image.", cmd_image_inspect},
     {"image", "rm", "REF", "Drops the local copy of an image; nothing in a remote changes.",
@@ -43,6 +49,10 @@ static const struct cmd commands[] = {
     {"snapshot", "inspect", "ID|NAME", "Shows one snapshot.", cmd_snapshot_inspect},
     {"snapshot", "push", "ID|NAME", "Puts a snapshot, with all it stands on, into the remote.",
      cmd_snapshot_push},
+    {"snapshot", "export", "ID|NAME PATH|-",
+     "Writes the image of a snapshot, with all its layers, into one file that skopeo, podman,\n"
+     "docker and varve read.",
+     cmd_snapshot_export},
     {"snapshot", "rm", "ID|NAME", "Removes a snapshot, here and what this node owns in the remote.",
      cmd_snapshot_rm},
     {"job", "ls", "", "Lists the jobs of this node.", cmd_job_ls},

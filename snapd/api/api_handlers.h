@@ -14,6 +14,10 @@ int api_images_list(struct api_request *request, struct api_reply *reply, struct
 int api_images_get(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_images_remove(struct api_request *request, struct api_reply *reply, struct err *err);
 
+int api_exports_get(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_exports_image(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_exports_snapshot(struct api_request *request, struct api_reply *reply, struct err *err);
+
 int api_runs_create(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_runs_list(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_runs_get(struct api_request *request, struct api_reply *reply, struct err *err);

@@ -111,6 +111,39 @@ int api_images_pull(struct api_request *request, struct api_reply *reply, struct
     return api_jobs_submit(request, &job, reply, err);
 }
 
+/* What every command here takes, and on every node with the same remote once the image is there:
+ * the place of its first name, by digest. Caller frees. */
+static char *make_reference(const struct node *node, const struct catalog_image *image)
+{
+    cleanup_reference struct reference reference = {0};
+    cleanup_free char *name = NULL;
+    cleanup_free char *repository = NULL;
+    struct digest digest;
+    char *text;
+    if (image->name_count == 0 || digest_parse(image->digest, &digest, NULL) < 0 ||
+        reference_parse(image->names[0], &reference, NULL) < 0)
+        return strdup(image->digest);
+    if (reference.host)
+        return asprintf(&text, "%s/%s@%s", reference.host, reference.repository, image->digest) < 0
+                   ? NULL
+                   : text;
+    if (asprintf(&name, "images/%s", reference.repository) < 0)
+        name = NULL;
+    repository = name ? remote_repository(node->remote, name) : NULL;
+    return repository ? remote_reference(node->remote, repository, &digest) : NULL;
+}
+
+/* The document; caller owns it. NULL without memory. */
+static json_t *document(const struct node *node, const struct catalog_image *image)
+{
+    cleanup_free char *reference = make_reference(node, image);
+    json_t *json = image_json(image);
+    if (json && reference && json_object_set_new(json, "image", json_string(reference)) == 0)
+        return json;
+    json_decref(json);
+    return NULL;
+}
+
 int api_images_list(struct api_request *request, struct api_reply *reply, struct err *err)
 {
     struct catalog_image *images = NULL;
@@ -120,7 +153,7 @@ int api_images_list(struct api_request *request, struct api_reply *reply, struct
         return rc;
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
-        (void)json_array_append_new(list, image_json(&images[i]));
+        (void)json_array_append_new(list, document(request->node, &images[i]));
         catalog_image_free(&images[i]);
     }
     free(images);
@@ -137,7 +170,7 @@ int api_images_get(struct api_request *request, struct api_reply *reply, struct 
     rc = catalog_image_get(request->node->catalog, digest, &image, err);
     if (rc < 0)
         return rc;
-    json_t *body = image_json(&image);
+    json_t *body = document(request->node, &image);
     catalog_image_free(&image);
     return api_reply_set(reply, 200, body, err);
 }

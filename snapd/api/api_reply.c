@@ -8,6 +8,9 @@ void api_reply_free(struct api_reply *reply)
 {
     json_decref(reply->body);
     reply->body = NULL;
+    if (reply->has_file)
+        cleanup_fdp(&reply->file_fd);
+    reply->has_file = false;
 }
 
 int api_reply_set(struct api_reply *reply, int status, json_t *body, struct err *err)
@@ -18,6 +21,14 @@ int api_reply_set(struct api_reply *reply, int status, json_t *body, struct err 
     reply->status = status;
     reply->body = body;
     return 0;
+}
+
+void api_reply_file(struct api_reply *reply, int fd, uint64_t size)
+{
+    reply->status = 200;
+    reply->has_file = true;
+    reply->file_fd = fd;
+    reply->file_size = size;
 }
 
 int api_status(enum err_code code)

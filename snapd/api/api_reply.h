@@ -1,4 +1,5 @@
-/* api_reply.h - answers of the API: a status, a JSON document, and how errors become them. */
+/* api_reply.h - answers of the API: a status, a JSON document or a file, and how errors become
+ * them. */
 #pragma once
 
 #include "err.h"
@@ -8,6 +9,10 @@ struct api_reply {
     int status;
     json_t *body;      /* owned */
     const char *allow; /* methods for a 405; NULL else */
+    /* Bytes that are sent from a file instead of a document. */
+    bool has_file;
+    int file_fd; /* owned while has_file */
+    uint64_t file_size;
 };
 
 void api_reply_free(struct api_reply *reply);
@@ -15,6 +20,9 @@ void api_reply_free(struct api_reply *reply);
 
 /* Takes the document over. A NULL document is a lack of memory. */
 int api_reply_set(struct api_reply *reply, int status, json_t *body, struct err *err);
+
+/* Takes a file over: its bytes from the beginning on are the answer. */
+void api_reply_file(struct api_reply *reply, int fd, uint64_t size);
 
 /* {"error": {...}}, with the status of the code unless one is set already. */
 void api_reply_fail(struct api_reply *reply, const struct err *failure);

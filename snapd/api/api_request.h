@@ -44,6 +44,7 @@ struct api_request {
     const char *key;             /* Idempotency-Key or NULL; borrowed */
     char *arg;                   /* the variable part of the path; NULL without one */
     int wait_s;                  /* of the query; 0 without it */
+    bool head;                   /* HEAD: the body of the answer is not sent */
     json_t *body;                /* object; NULL without a body */
 };
 

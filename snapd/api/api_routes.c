@@ -6,6 +6,8 @@ static const struct api_route routes[] = {
     {"GET", "/healthz", API_BODY_NONE, false, api_healthz},
     {"GET", "/v1/version", API_BODY_NONE, false, api_version},
     {"POST", "/v1/uploads", API_BODY_UPLOAD, false, NULL},
+    {"GET", "/v1/exports/{id}", API_BODY_NONE, false, api_exports_get},
+    {"POST", "/v1/images/export", API_BODY_JSON, false, api_exports_image},
     {"POST", "/v1/images/import", API_BODY_JSON, false, api_images_import},
     {"POST", "/v1/images/pull", API_BODY_JSON, false, api_images_pull},
     {"GET", "/v1/images", API_BODY_NONE, false, api_images_list},
@@ -24,6 +26,7 @@ static const struct api_route routes[] = {
     {"POST", "/v1/snapshots", API_BODY_JSON, false, api_snapshots_create},
     {"GET", "/v1/snapshots", API_BODY_NONE, false, api_snapshots_list},
     {"GET", "/v1/snapshots/{ref...}", API_BODY_NONE, false, api_snapshots_get},
+    {"POST", "/v1/snapshots/{id}/export", API_BODY_OPTIONAL, false, api_exports_snapshot},
     {"POST", "/v1/snapshots/{id}/push", API_BODY_OPTIONAL, false, api_snapshots_push},
     {"DELETE", "/v1/snapshots/{id}", API_BODY_NONE, false, api_snapshots_remove},
     {"GET", "/v1/jobs", API_BODY_NONE, false, api_jobs_list},
@@ -110,7 +113,8 @@ static const char *allowed(const struct api_path *path)
 int api_routes_find(const char *method, const char *raw_path, struct api_request *request,
                     struct api_reply *reply, const struct api_route **ret, struct err *err)
 {
-    if (strcmp(method, "HEAD") == 0)
+    request->head = strcmp(method, "HEAD") == 0;
+    if (request->head)
         method = "GET";
     cleanup_api_path struct api_path path = {0};
     int rc = api_path_parse(raw_path, &path, err);

@@ -1,5 +1,6 @@
 #include "server.h"
 
+#include "api_exports.h"
 #include "api_handlers.h"
 #include "api_uploads.h"
 #include "listen_socket.h"
@@ -14,6 +15,7 @@ enum {
      * gets to see the answer; beyond, it is answered at once and the connection ends. */
     DRAIN_MAX = 256 << 20,
     CONNECTION_MEMORY = 128 << 10, /* headers and read buffer of one connection */
+    FILE_IDLE_TIMEOUT_S = 3600,    /* what takes an archive may be a person who changes a tape */
 };
 
 struct server {
@@ -129,9 +131,29 @@ static int admit(struct server *server, struct exchange *exchange,
     return 0;
 }
 
+/* The library's own thread of the connection sends the file piece by piece, as fast as the client
+ * takes it. */
+static enum MHD_Result send_file(struct api_reply *reply, struct MHD_Connection *connection)
+{
+    struct MHD_Response *response = MHD_create_response_from_fd64(reply->file_size, reply->file_fd);
+    if (!response)
+        return MHD_NO;
+    reply->has_file = false; /* the response closes it */
+    (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                                    (unsigned)FILE_IDLE_TIMEOUT_S);
+    enum MHD_Result rc =
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/x-tar");
+    if (rc == MHD_YES)
+        rc = MHD_queue_response(connection, (unsigned)reply->status, response);
+    MHD_destroy_response(response);
+    return rc;
+}
+
 static enum MHD_Result send_reply(struct exchange *exchange, struct MHD_Connection *connection)
 {
     struct api_reply *reply = &exchange->reply;
+    if (reply->has_file)
+        return send_file(reply, connection);
     char *text = reply->body ? json_doc_dump(reply->body) : NULL;
     if (!text)
         return MHD_NO;
@@ -340,6 +362,7 @@ int server_start(struct node *node, const char *path, struct server **ret, struc
         return rc;
     }
     api_uploads_sweep(node);
+    api_exports_sweep(node);
     rc = start_http(server, err);
     if (rc < 0) {
         listen_socket_unlink(&server->socket);

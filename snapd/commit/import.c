@@ -6,6 +6,7 @@
 #include "fault.h"
 #include "fdio.h"
 #include "id.h"
+#include "import_docker.h"
 #include "import_internal.h"
 #include "log.h"
 #include "publish.h"
@@ -108,13 +109,9 @@ int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, str
         *ret = IMPORT_LAYOUT;
         return 0;
     }
-    /* `docker save` before version 25, and `skopeo copy docker-archive:`. */
-    if (has_file(dir_fd, "manifest.json") &&
-        (has_file(dir_fd, "repositories") || faccessat(dir_fd, "etc", F_OK, 0) < 0)) {
-        int rc = err_fail(err, ERR_UNSUPPORTED, "%s is a docker-archive", source);
-        err_hint(err,
-                 "convert it: skopeo copy docker-archive:FILE oci-archive:NEW, then import NEW");
-        return rc;
+    if (import_docker_is(dir_fd)) {
+        *ret = IMPORT_DOCKER;
+        return 0;
     }
     bool empty = false;
     int rc = is_empty(dir_fd, &empty, err);
@@ -157,10 +154,13 @@ static int take_archive(struct import *import, int archive_fd, struct err *err)
     if (rc < 0)
         return rc;
     if (kind == IMPORT_ROOTFS && import->layout_name)
-        return err_fail(err, ERR_INVALID, "%s is no image layout, so there is no %s in it",
+        return err_fail(err, ERR_INVALID,
+                        "%s is no image layout or docker-archive, so there is no %s in it",
                         import->path, import->layout_name);
     if (kind == IMPORT_ROOTFS)
         return import_rootfs(import, dir, err);
+    if (kind == IMPORT_DOCKER)
+        return import_docker(import, dir, err);
     return import_layout(import, dir, err);
 }
 

@@ -1,19 +1,20 @@
 /* import.h - job "image.import": from a user's file to an image in the store.
  *
  * Params: {"path": absolute path} or {"upload": id}, {"name": "repo[:tag]" or absent}.
- * Accepts an OCI image layout directory, an archive of one (oci-archive), or a root filesystem tar
- * (plain, gzip, zstd, xz, bzip2), told apart by content. A layout's image keeps its manifest, so
- * its digest; a root filesystem becomes an image of one tar+zstd layer whose digest depends on
- * the tree alone. Archives are unpacked into DATA/tmp by the confined child of restore/unpack.h.
- * docker-archive files are refused with the command that converts them.
+ * Accepts an OCI image layout directory, an archive of one (oci-archive), a docker-archive
+ * (import_docker.h), or a root filesystem tar; archives plain or packed (gzip, zstd, xz, bzip2);
+ * told apart by content. A layout's image keeps its manifest, so its digest; that of a
+ * docker-archive its config; a root filesystem becomes an image of one tar+zstd layer whose digest
+ * depends on the tree alone. Archives are unpacked into DATA/tmp by the confined child of
+ * restore/unpack.h.
  *
  * A layout with several images needs "PATH:NAME", NAME being an org.opencontainers.image.ref.name
- * in its index.json; images of one name differ in their platform and the one for this machine is
- * taken. Without a name for the new image it is made of the path (commit_name.h); an upload needs
- * one. A name that stands for another image is ERR_EXISTS: at once where the source tells its
- * digest, else at the end.
+ * in its index.json, or in RepoTags of a docker-archive; images of one name differ in their
+ * platform and the one for this machine is taken. Without a name for the new image it is made of
+ * the path (commit_name.h); an upload needs one. A name that stands for another image is
+ * ERR_EXISTS: at once where the source tells its digest, else at the end.
  *
- * Steps: open -> unpack (archives) -> copy (layouts) or capture (trees) -> record -> remove-upload.
+ * Steps: open -> unpack (archives) -> copy (images) or capture (trees) -> record -> remove-upload.
  * A job that fails leaves no blob, name or temporary tree behind; an upload stays then, so that the
  * same request can be made again.
  *

@@ -26,9 +26,10 @@ struct import {
 /* What an unpacked archive or a directory is. */
 enum import_kind {
     IMPORT_LAYOUT,
+    IMPORT_DOCKER, /* import_docker.h */
     IMPORT_ROOTFS,
 };
-/* Tells a directory's content apart. docker-archive files and empty directories are refused. */
+/* Tells a directory's content apart. An empty one is refused. */
 int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, struct err *err);
 
 /* Takes an image of the layout in this directory as it is. */

@@ -4,9 +4,7 @@
 #include "unpack.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <string.h>
-#include <zstd.h>
 
 enum {
     STAGE_BYTES = 256 * 1024, /* small pieces are gathered to so much before they are hashed */
@@ -17,9 +15,7 @@ struct layer_writer {
     struct blob_writer blob;
     struct digest_stream diff;
     struct tar_count count;
-    ZSTD_CCtx *zstd;
-    unsigned char *out; /* owned; compressed bytes on their way to the blob */
-    size_t out_size;
+    struct layer_zstd zstd;
     unsigned char *stage; /* owned */
     size_t staged;
     struct buf header;
@@ -33,40 +29,6 @@ struct layer_writer {
 
 static const unsigned char zeros[ZERO_BYTES];
 
-static int check_zstd(size_t code, struct err *err)
-{
-    if (!ZSTD_isError(code))
-        return 0;
-    return err_fail(err, ERR_INTERNAL, "cannot compress the layer: %s", ZSTD_getErrorName(code));
-}
-
-static int worker_count(void)
-{
-    cpu_set_t set;
-    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return count < LAYER_ZSTD_WORKERS_MAX ? count : LAYER_ZSTD_WORKERS_MAX;
-}
-
-/* At least one worker always: without workers libzstd makes other bytes than with them. */
-static int set_up_zstd(ZSTD_CCtx *zstd, struct err *err)
-{
-    const struct {
-        ZSTD_cParameter parameter;
-        int value;
-    } settings[] = {
-        {ZSTD_c_compressionLevel, LAYER_ZSTD_LEVEL}, {ZSTD_c_checksumFlag, 1},
-        {ZSTD_c_nbWorkers, worker_count()},          {ZSTD_c_jobSize, LAYER_ZSTD_JOB_BYTES},
-        {ZSTD_c_overlapLog, LAYER_ZSTD_OVERLAP_LOG},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
-        size_t code = ZSTD_CCtx_setParameter(zstd, settings[i].parameter, settings[i].value);
-        int rc = check_zstd(code, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
-
 int layer_writer_begin(struct blobs *blobs, struct layer_writer **ret, struct err *err)
 {
     cleanup_layer_writer struct layer_writer *writer = calloc(1, sizeof *writer);
@@ -76,13 +38,10 @@ int layer_writer_begin(struct blobs *blobs, struct layer_writer **ret, struct er
     writer->header = (struct buf)BUF_INIT(2 * TAR_PAX_MAX);
     writer->records = (struct buf)BUF_INIT(TAR_PAX_MAX);
     tar_count_init(&writer->count);
-    writer->out_size = ZSTD_CStreamOutSize();
-    writer->out = malloc(writer->out_size);
     writer->stage = malloc(STAGE_BYTES);
-    writer->zstd = ZSTD_createCCtx();
-    if (!writer->out || !writer->stage || !writer->zstd)
+    if (!writer->stage)
         return err_errno(err, ENOMEM, "cannot write a layer");
-    int rc = set_up_zstd(writer->zstd, err);
+    int rc = layer_zstd_begin(&writer->zstd, err);
     if (rc == 0)
         rc = digest_stream_init(&writer->diff, err);
     if (rc == 0)
@@ -106,31 +65,11 @@ void layer_writer_free(struct layer_writer *writer)
     blob_writer_free(&writer->blob);
     digest_stream_free(&writer->diff);
     tar_count_free(&writer->count);
-    ZSTD_freeCCtx(writer->zstd);
-    free(writer->out);
+    layer_zstd_free(&writer->zstd);
     free(writer->stage);
     buf_free(&writer->header);
     buf_free(&writer->records);
     free(writer);
-}
-
-/* Gives bytes to the compressor and what it hands back to the blob. With ZSTD_e_end it goes on
- * until everything came out. */
-static int compress(struct layer_writer *writer, const void *bytes, size_t len,
-                    ZSTD_EndDirective mode, struct err *err)
-{
-    ZSTD_inBuffer in = {.src = bytes, .size = len};
-    for (;;) {
-        ZSTD_outBuffer out = {.dst = writer->out, .size = writer->out_size};
-        size_t left = ZSTD_compressStream2(writer->zstd, &out, &in, mode);
-        int rc = check_zstd(left, err);
-        if (rc == 0 && out.pos > 0)
-            rc = blob_writer_write(&writer->blob, writer->out, out.pos, err);
-        if (rc < 0)
-            return rc;
-        if (mode == ZSTD_e_end ? left == 0 : in.pos == in.size)
-            return 0;
-    }
 }
 
 /* Bytes of the tar, in large pieces. */
@@ -145,7 +84,7 @@ static int sink(struct layer_writer *writer, const void *bytes, size_t len, stru
     int rc = digest_stream_update(&writer->diff, bytes, len, err);
     if (rc == 0)
         rc = tar_count_feed(&writer->count, bytes, len, err);
-    return rc == 0 ? compress(writer, bytes, len, ZSTD_e_continue, err) : rc;
+    return rc == 0 ? layer_zstd_write(&writer->zstd, &writer->blob, bytes, len, err) : rc;
 }
 
 static int flush_stage(struct layer_writer *writer, struct err *err)
@@ -280,7 +219,7 @@ int layer_writer_finish(struct layer_writer *writer, uint64_t entries, uint64_t 
     if (rc == 0)
         rc = compare_counts(writer, entries, bytes, err);
     if (rc == 0)
-        rc = compress(writer, NULL, 0, ZSTD_e_end, err);
+        rc = layer_zstd_finish(&writer->zstd, &writer->blob, err);
     if (rc == 0)
         rc = check_growth(writer, err);
     if (rc == 0)

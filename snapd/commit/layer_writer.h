@@ -9,9 +9,7 @@
  * any state. After a failure only free is allowed. A wrong number of content bytes is ERR_INTERNAL:
  * it is a fault of the caller.
  *
- * Determinism: the tar depends on entries and content alone. The blob also depends on the version
- * of libzstd and on the constants below, and not on the number of worker threads nor on how the
- * bytes were cut into calls.
+ * Determinism: the tar depends on entries and content alone; the blob as layer_zstd.h says.
  *
  * Limits are those of unpacking (restore/unpack.h), so that what was written can be restored:
  * UNPACK_BYTES_MAX of tar, UNPACK_ENTRIES_MAX entries, and the growth; more is ERR_TOO_LARGE.
@@ -24,17 +22,10 @@
 #include "cleanup.h"
 #include "digest.h"
 #include "err.h"
+#include "layer_zstd.h"
 #include "tar_header.h"
 
 #include <stdint.h>
-
-enum {
-    /* How layers are compressed. Changing one changes the blob digests of equal trees. */
-    LAYER_ZSTD_LEVEL = 3,
-    LAYER_ZSTD_JOB_BYTES = 4 << 20, /* input per worker job */
-    LAYER_ZSTD_OVERLAP_LOG = 6,     /* a job sees 1/8 of a window of the one before */
-    LAYER_ZSTD_WORKERS_MAX = 4,     /* without influence on the result */
-};
 
 struct layer_writer;
 

@@ -1,5 +1,6 @@
 #include "job_kinds.h"
 
+#include "export.h"
 #include "import.h"
 #include "pull.h"
 #include "recover.h"
@@ -10,10 +11,11 @@
 const struct job_kind *const *job_kinds(size_t *ret_count)
 {
     static const struct job_kind *const kinds[] = {
-        &import_job,          &pull_job,          &image_rm_job,
-        &run_create_job,      &run_rm_job,        &run_reset_job,
-        &run_mount_job,       &run_rollback_job,  &recover_job,
-        &snapshot_create_job, &snapshot_push_job, &snapshot_rm_job,
+        &import_job,      &export_job,          &pull_job,
+        &image_rm_job,    &run_create_job,      &run_rm_job,
+        &run_reset_job,   &run_mount_job,       &run_rollback_job,
+        &recover_job,     &snapshot_create_job, &snapshot_push_job,
+        &snapshot_rm_job,
     };
     *ret_count = ARRAY_SIZE(kinds);
     return kinds;

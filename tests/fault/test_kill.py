@@ -40,6 +40,11 @@ def prepare_layout_import(node, scratch):
     return ("image", "import", scratch.path("layout"), "--name", "t:1")
 
 
+def prepare_export(node, scratch):
+    node.ok("image", "import", template(scratch), "--name", "t:1")
+    return ("image", "export", "t:1", scratch.path("out.tar"), "--force")
+
+
 def prepare_run(node, scratch):
     node.ok("image", "import", template(scratch), "--name", "t:1")
     return ("run", "create", "t:1", "--id", "r", "--plain-upper")
@@ -174,6 +179,10 @@ def test_import(scratch):
 
 def test_layout_import(scratch):
     kill_at_each_point(scratch, prepare_layout_import, ("import.",))
+
+
+def test_export(scratch):
+    kill_at_each_point(scratch, prepare_export, ("export.",))
 
 
 def test_run_create(scratch):

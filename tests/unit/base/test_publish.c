@@ -70,6 +70,33 @@ static void test_abort_leaves_nothing(void **state)
     assert_int_equal(count_entries(scratch->fd), 0);
 }
 
+/* A repeat after a crash knows the temporary name again. */
+static void test_a_name_of_the_caller(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct publish publish = PUBLISH_INIT;
+    scratch_write(scratch, ".tmp-j-1", "left by a crash", 15);
+    assert_int_equal(publish_begin_as(scratch->fd, ".tmp-j-1", 0600, &publish, NULL), 0);
+    assert_content(scratch->fd, ".tmp-j-1", "");
+    assert_int_equal(fdio_write_full(publish.fd, "new", 3), 0);
+    assert_int_equal(publish_commit(&publish, scratch->fd, "f", PUBLISH_NOREPLACE, NULL), 0);
+    publish_abort(&publish);
+    assert_content(scratch->fd, "f", "new");
+    assert_int_equal(count_entries(scratch->fd), 1);
+    /* A link is replaced, not followed; a directory stays. */
+    assert_int_equal(symlinkat("f", scratch->fd, ".tmp-l"), 0);
+    assert_int_equal(publish_begin_as(scratch->fd, ".tmp-l", 0600, &publish, NULL), 0);
+    publish_abort(&publish);
+    assert_content(scratch->fd, "f", "new");
+    assert_int_equal(mkdirat(scratch->fd, ".tmp-d", 0700), 0);
+    assert_true(publish_begin_as(scratch->fd, ".tmp-d", 0600, &publish, NULL) < 0);
+    assert_int_equal(faccessat(scratch->fd, ".tmp-d", F_OK, 0), 0);
+    static const char *const wrong[] = {"", "f", "tmp-x", ".tmp-0123456789012345678901234567"};
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+        assert_true(publish_begin_as(scratch->fd, wrong[i], 0600, &publish, NULL) < 0);
+    assert_content(scratch->fd, "f", "new");
+}
+
 static void test_full_disk_leaves_the_old_file(void **state)
 {
     const struct scratch *scratch = *state;
@@ -199,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_scratch(test_publish_replaces_or_refuses),
         with_scratch(test_mode_is_independent_of_the_umask),
+        with_scratch(test_a_name_of_the_caller),
         with_scratch(test_abort_leaves_nothing),
         with_scratch(test_full_disk_leaves_the_old_file),
         with_scratch(test_tree_is_published_whole),

@@ -3,6 +3,7 @@
 #include "catalog_job.h"
 #include "catalog_run.h"
 #include "cleanup.h"
+#include "export.h"
 #include "fdio.h"
 #include "id.h"
 #include "import.h"
@@ -16,7 +17,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-static const struct job_kind *const kinds[] = {&import_job, &snapshot_create_job,
+static const struct job_kind *const kinds[] = {&import_job,        &export_job,
+                                               &image_rm_job,      &snapshot_create_job,
                                                &snapshot_push_job, &snapshot_rm_job};
 
 void commit_world_start(struct commit_world *world)

@@ -41,6 +41,7 @@ static int run_note(struct job *job, json_t **ret_result, struct err *err)
 
 static const struct job_kind kinds[] = {
     {.name = "image.import", .run = run_note},
+    {.name = "image.export", .run = run_note},
     {.name = "image.pull", .run = run_note},
     {.name = "image.rm", .run = run_note},
     {.name = "run.create", .run = run_note, .id_prefix = "r"},
@@ -81,6 +82,7 @@ static void open_node(struct site *site)
     node->data_fd = scratch->fd;
     node->temp_fd = make_dir(scratch, "tmp");
     node->uploads_fd = make_dir(scratch, "uploads");
+    node->exports_fd = make_dir(scratch, "exports");
     node->run_fd = scratch->fd;
     must(catalog_open(scratch_path(scratch, "catalog.db"), &node->clock, &node->catalog, &err),
          &err);
@@ -118,6 +120,7 @@ int site_teardown(void **state)
     catalog_close(site->node.catalog);
     close(site->node.temp_fd);
     close(site->node.uploads_fd);
+    close(site->node.exports_fd);
     int rc = scratch_teardown(&site->scratch);
     free(site);
     return rc;

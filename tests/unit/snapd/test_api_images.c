@@ -105,6 +105,19 @@ static void test_jobs_on_one_image_exclude_each_other(void **state)
     json_decref(site_expect(site, 202, "POST", "/v1/images/import", "{'path':'/etc'}"));
 }
 
+/* "image" is a place with the digest, and is found as it stands. */
+static void check_reference(const struct site *site, const char *path, const char *place,
+                            const char *digest)
+{
+    char want[256];
+    snprintf(want, sizeof want, "%s@%s", place, digest);
+    cleanup_json json_t *image = site_expect(site, 200, "GET", path, NULL);
+    assert_string_equal(json_string_value(json_object_get(image, "image")), want);
+    snprintf(want, sizeof want, "/v1/images/%s@%s", place, digest);
+    cleanup_json json_t *again = site_expect(site, 200, "GET", want, NULL);
+    assert_true(json_equal(image, again));
+}
+
 static void test_list_and_get(void **state)
 {
     struct site *site = *state;
@@ -124,6 +137,9 @@ static void test_list_and_get(void **state)
     }
     site_refused(site, 404, "not_found", "team/debian:13", "GET", "/v1/images/team/debian:13",
                  NULL);
+    check_reference(site, "/v1/images/team/debian:12", "images/team/debian", digest);
+    check_reference(site, "/v1/images/h:5/a/b:1", "h:5/a/b",
+                    site_add_image(site, "h:5/a/b:1", "x"));
     site_refused(site, 400, "invalid", "", "GET", "/v1/images/Team/debian", NULL);
     site_refused(site, 400, "invalid", "", "GET", "/v1/images/a%20b", NULL);
     site_refused(site, 400, "invalid", "sha512", "GET", "/v1/images/a@sha512:00", NULL);

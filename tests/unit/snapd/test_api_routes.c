@@ -29,6 +29,9 @@ static void test_routes_and_their_variables(void **state)
         {"GET", "/v1/images/import", "/v1/images/{ref...}", "import"},
         {"POST", "/v1/images/import", "/v1/images/import", NULL},
         {"DELETE", "/v1/images/pull", "/v1/images/{ref...}", "pull"},
+        {"POST", "/v1/images/export", "/v1/images/export", NULL},
+        {"GET", "/v1/exports/j-1", "/v1/exports/{id}", "j-1"},
+        {"POST", "/v1/snapshots/s-1/export", "/v1/snapshots/{id}/export", "s-1"},
         {"GET", "/v1/runs/r-1", "/v1/runs/{id}", "r-1"},
         {"GET", "/v1/runs/a%2Fb", "/v1/runs/{id}", "a/b"},
         {"POST", "/v1/snapshots/s-1/push", "/v1/snapshots/{id}/push", "s-1"},
@@ -42,6 +45,7 @@ static void test_routes_and_their_variables(void **state)
         int rc = api_routes_find(cases[i].method, cases[i].path, &request, &reply, &route, NULL);
         if (rc < 0 || strcmp(route->path, cases[i].pattern) != 0)
             fail_msg("%s %s: %d", cases[i].method, cases[i].path, rc);
+        assert_int_equal(request.head, strcmp(cases[i].method, "HEAD") == 0);
         if (cases[i].arg)
             assert_string_equal(request.arg, cases[i].arg);
         else

@@ -184,7 +184,7 @@ static void test_what_is_no_root_filesystem(void **state)
                   "t.addfile(tarfile.TarInfo('../../up'))\"");
     import_fails(world, "empty.tar", "x:1", "invalid", "empty");
     import_fails(world, "root.tar", "x:1", "invalid", "empty");
-    import_fails(world, "docker.tar", "x:1", "unsupported", "docker-archive");
+    import_fails(world, "docker.tar", "x:1", "invalid", "no image: its manifest.json is empty");
     import_fails(world, "tree", "x:1", "invalid", "no OCI image layout");
     import_fails(world, "fifo", "x:1", "invalid", "neither a file nor a directory");
     import_fails(world, "none.tar", "x:1", "not_found", "none.tar");

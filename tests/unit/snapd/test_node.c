@@ -64,8 +64,8 @@ static int count_descriptors(void)
 static void test_first_and_second_start(void **state)
 {
     const struct scratch *scratch = *state;
-    static const char *const dirs[] = {"data",         "data/layers", "data/runs", "data/tmp",
-                                       "data/uploads", "run",         "run/runs"};
+    static const char *const dirs[] = {"data",         "data/layers",  "data/runs", "data/tmp",
+                                       "data/uploads", "data/exports", "run",       "run/runs"};
     struct places places;
     char lock[64];
     use_scratch(scratch, &places);
@@ -76,7 +76,7 @@ static void test_first_and_second_start(void **state)
         assert_true(strlen(node->id) > 0);
         assert_ptr_not_equal(node->data_dir, places.data);
         const int fds[] = {node->data_fd, node->layers_fd,  node->runs_fd,    node->temp_fd,
-                           node->run_fd,  node->uploads_fd, node->run_runs_fd};
+                           node->run_fd,  node->uploads_fd, node->exports_fd, node->run_runs_fd};
         for (size_t j = 0; j < ARRAY_SIZE(fds); j++)
             assert_true(fcntl(fds[j], F_GETFD) == FD_CLOEXEC);
         node_close(node);
@@ -299,8 +299,8 @@ static void test_bad_paths(void **state)
 static void test_links_in_place_of_sub_directories(void **state)
 {
     const struct scratch *scratch = *state;
-    static const char *const names[] = {"data/layers", "data/runs", "data/tmp", "data/uploads",
-                                        "run/runs"};
+    static const char *const names[] = {"data/layers",  "data/runs",    "data/tmp",
+                                        "data/uploads", "data/exports", "run/runs"};
     struct places places;
     use_scratch(scratch, &places);
     node_close(open_node(&places.options));

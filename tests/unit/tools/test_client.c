@@ -286,7 +286,7 @@ static void test_upload_is_streamed(void **state)
                                      .path = "/v1/uploads",
                                      .upload = true,
                                      .upload_fd = fd,
-                                     .sent = on_sent,
+                                     .moved = on_sent,
                                      .arg = &sent};
     struct call got;
     call(state, &answer, &request, &got);

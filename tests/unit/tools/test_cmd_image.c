@@ -55,6 +55,37 @@ static void test_import_makes_the_path_absolute(void **state)
     varve_call_free(&call);
 }
 
+static void test_import_of_one_image_of_several(void **state)
+{
+    const struct scratch *scratch = *state;
+    scratch_write(scratch, "two.tar", "x", 1);
+    scratch_write(scratch, "odd:1", "x", 1);
+    cleanup_free char *real = realpath(scratch->path, NULL);
+    static const struct {
+        const char *word, *sent;
+    } cases[] = {{"two.tar:a:1", "two.tar:a:1"},
+                 {"./two.tar:h:5/a/b:1", "two.tar:h:5/a/b:1"},
+                 {"odd:1", "odd:1"},
+                 {"odd:1:a", "odd:1:a"}};
+    cleanup_fd int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct varve_call call;
+        assert_int_equal(chdir(scratch->path), 0);
+        varve_call(scratch, &job_setup, VARVE_ARGS("image", "import", cases[i].word), &call);
+        assert_int_equal(fchdir(here), 0);
+        assert_int_equal(call.status, 0);
+        char body[500];
+        snprintf(body, sizeof body, "\r\n\r\n{\"path\":\"%s/%s\"}", real, cases[i].sent);
+        if (!strstr(call.fake.requests[0], body))
+            fail_msg("%s is not in %s", body, call.fake.requests[0]);
+        varve_call_free(&call);
+    }
+    struct varve_call call;
+    varve_call(scratch, &job_setup, VARVE_ARGS("image", "import", "none.tar:a:1"), &call);
+    varve_call_expect_error(&call, 3, "cannot import none.tar:a:1: no such file");
+    varve_call_free(&call);
+}
+
 static void test_import_of_nothing(void **state)
 {
     struct varve_call call;
@@ -170,6 +201,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_pull, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_import_makes_the_path_absolute, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_import_of_one_image_of_several, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_import_of_nothing, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_import_of_standard_input, scratch_setup,
