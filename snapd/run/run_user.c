@@ -75,10 +75,13 @@ static char *next_line(char **at)
     return line;
 }
 
-/* Splits at colons; the last field keeps those that are left. Returns the number of fields. */
+/* Splits at colons; the last field keeps those that are left. Returns the number of fields; those
+ * that the line does not have are empty. */
 static size_t split(char *line, char *ret[FIELDS_MAX])
 {
     size_t count = 0;
+    for (size_t i = 0; i < FIELDS_MAX; i++)
+        ret[i] = line + strlen(line);
     while (count < FIELDS_MAX) {
         ret[count++] = line;
         line = strchr(line, ':');
