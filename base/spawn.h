@@ -28,7 +28,7 @@ struct spawn {
     size_t extra_count;
 };
 
-/* Finds a helper ("varve-unpack"): beside the running program, else in libexecdir. `ret` gets an
+/* Finds a helper ("varve-convert"): beside the running program, else in libexecdir. `ret` gets an
  * absolute path. ERR_NOT_FOUND says where it was looked for. */
 int spawn_find(const char *name, char ret[4096], struct err *err);
 

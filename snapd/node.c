@@ -4,6 +4,8 @@
 #include "cleanup.h"
 #include "fdio.h"
 #include "id.h"
+#include "layers.h"
+#include "layers_mount.h"
 #include "log.h"
 #include "node_internal.h"
 #include "remote_oci.h"
@@ -25,8 +27,10 @@ void node_close(struct node *node)
     remote_close(node->remote);
     blobs_close(node->blobs);
     catalog_close(node->catalog);
-    int *fds[] = {&node->layers_fd,  &node->runs_fd, &node->temp_fd, &node->uploads_fd,
-                  &node->exports_fd, &node->data_fd, &node->run_fd,  &node->run_runs_fd};
+    layers_mounts_free(node->mounts);
+    int *fds[] = {&node->layers_fd,  &node->runs_fd,     &node->temp_fd,
+                  &node->uploads_fd, &node->exports_fd,  &node->data_fd,
+                  &node->run_fd,     &node->run_runs_fd, &node->run_layers_fd};
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         close_fd(fds[i]);
     close_fd(&node->run_lock); /* last: the next daemon may start now */
@@ -52,13 +56,16 @@ static void node_closep(struct node **node)
 static struct node *new_node(void)
 {
     struct node *node = calloc(1, sizeof *node);
-    if (!node || pthread_mutex_init(&node->index_lock, NULL) != 0) {
+    struct layers_mounts *mounts = layers_mounts_new();
+    if (!node || !mounts || pthread_mutex_init(&node->index_lock, NULL) != 0) {
+        layers_mounts_free(mounts);
         free(node);
         return NULL;
     }
+    node->mounts = mounts;
     node->data_fd = node->layers_fd = node->runs_fd = node->temp_fd = -1;
     node->uploads_fd = node->exports_fd = -1;
-    node->run_fd = node->run_runs_fd = node->data_lock = node->run_lock = -1;
+    node->run_fd = node->run_runs_fd = node->run_layers_fd = node->data_lock = node->run_lock = -1;
     node->clock = clock_system();
     return node;
 }
@@ -165,7 +172,10 @@ static int open_run(struct node *node, struct err *err)
     if (node->run_fd < 0)
         return err_errno(err, errno, "cannot open the run directory %s", node->run_dir);
     node->run_runs_fd = node_dir_sub(node->run_fd, node->run_dir, "runs", err);
-    return node->run_runs_fd < 0 ? node->run_runs_fd : 0;
+    if (node->run_runs_fd < 0)
+        return node->run_runs_fd;
+    node->run_layers_fd = node_dir_sub(node->run_fd, node->run_dir, "layers", err);
+    return node->run_layers_fd < 0 ? node->run_layers_fd : 0;
 }
 
 static int open_directories(struct node *node, const struct node_options *options, struct err *err)
@@ -239,8 +249,8 @@ static int open_stores(struct node *node, const char *remote, struct err *err)
         return rc;
     sweep(node->data_fd, ".");
     sweep(node->temp_fd, "tmp");
-    sweep(node->layers_fd, "layers");
     sweep(blobs_temp_fd(node->blobs), "layout");
+    layers_recover(node);
     sync_index(node);
     node_reserve_fill(node);
     return 0;

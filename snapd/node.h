@@ -25,6 +25,7 @@
 #include <stdbool.h>
 
 struct engine;
+struct layers_mounts;
 
 struct node {
     const char *id; /* [node] id; default the host name */
@@ -37,13 +38,15 @@ struct node {
     const char *data_dir; /* absolute, without symbolic links */
     const char *run_dir;  /* the same */
     int data_fd;
-    int layers_fd;   /* DATA/layers: unpacked layers */
-    int runs_fd;     /* DATA/runs: writable layers of runs */
-    int temp_fd;     /* DATA/tmp: unfinished things, emptied at start */
-    int uploads_fd;  /* DATA/uploads: bodies that clients streamed in */
-    int exports_fd;  /* DATA/exports: archives that clients have not fetched yet */
-    int run_fd;      /* RUN */
-    int run_runs_fd; /* RUN/runs: mount points of runs */
+    int layers_fd;                /* DATA/layers: layer images */
+    int runs_fd;                  /* DATA/runs: writable layers of runs */
+    int temp_fd;                  /* DATA/tmp: unfinished things, emptied at start */
+    int uploads_fd;               /* DATA/uploads: bodies that clients streamed in */
+    int exports_fd;               /* DATA/exports: archives that clients have not fetched yet */
+    int run_fd;                   /* RUN */
+    int run_runs_fd;              /* RUN/runs: mount points of runs */
+    int run_layers_fd;            /* RUN/layers: mount points of layer images */
+    struct layers_mounts *mounts; /* who uses which of them (layers_mount.h); owned */
     /* For node.c and node_index.c alone. */
     int data_lock;
     int run_lock;

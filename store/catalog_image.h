@@ -39,7 +39,7 @@ void catalog_image_free(struct catalog_image *image);
 
 /* Adds an image, or does nothing if it is there. Digests are in text form. A layer blob that is
  * known under the same chain ID with another size or diff ID is ERR_DAMAGED; whether the bytes have
- * the diff ID that an image claims is seen when they are unpacked. */
+ * the diff ID that an image claims is seen when they are converted. */
 int catalog_image_put(struct catalog *catalog, const struct catalog_image *image, struct err *err);
 int catalog_image_get(struct catalog *catalog, const char *digest, struct catalog_image *ret,
                       struct err *err);

@@ -16,7 +16,7 @@ static const struct {
 } checks[] = {
     {"kernel", true, doctor_kernel},
     {"overlayfs", true, doctor_kernel_overlay},
-    {"EROFS", false, doctor_kernel_erofs},
+    {"EROFS", true, doctor_kernel_erofs},
     {"io_uring", false, doctor_kernel_io_uring},
     {"/dev/fuse", false, doctor_host_fuse},
     {"loop devices", false, doctor_host_loop},

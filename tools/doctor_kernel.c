@@ -37,9 +37,9 @@ void doctor_kernel_release(const char *release, struct doctor_check *ret)
         doctor_found(ret, DOCTOR_WARN, "Linux %.80s, a version that cannot be read", release);
         return;
     }
-    if (number < 512) {
-        doctor_found(ret, DOCTOR_MISSING, "Linux %.80s, older than 5.12", release);
-        doctor_effect(ret, "run exec cannot make its view of the host read-only");
+    if (number < 515) {
+        doctor_found(ret, DOCTOR_MISSING, "Linux %.80s, older than 5.15", release);
+        doctor_effect(ret, "it cannot read layer images with sparse files");
     } else if (number < 601) {
         doctor_found(ret, DOCTOR_WARN, "Linux %.80s, older than 6.1 of Debian 12", release);
         doctor_effect(ret, "varve is not tested there");
@@ -47,8 +47,7 @@ void doctor_kernel_release(const char *release, struct doctor_check *ret)
         doctor_found(ret, DOCTOR_WARN, "Linux %.80s, older than 6.9", release);
         doctor_effect(ret, "volumes (not in this version) will not survive a killed worker");
     } else if (number < 612) {
-        doctor_found(ret, DOCTOR_OK, "Linux %.80s (mounted layers would need loop devices: 6.12)",
-                     release);
+        doctor_found(ret, DOCTOR_OK, "Linux %.80s (layer images need loop devices: 6.12)", release);
     } else {
         doctor_found(ret, DOCTOR_OK, "Linux %.80s", release);
     }
@@ -130,8 +129,8 @@ void doctor_kernel_erofs(struct doctor_check *ret)
     } else if (spawn_tool(modprobe, NULL, &ignored) == 0) {
         doctor_found(ret, DOCTOR_OK, "a module that can be loaded");
     } else {
-        doctor_found(ret, DOCTOR_WARN, "neither in this kernel nor a module for it");
-        doctor_effect(ret, "layers cannot be mounted, only unpacked (as this version does)");
+        doctor_found(ret, DOCTOR_MISSING, "neither in this kernel nor a module for it");
+        doctor_effect(ret, "layer images cannot be mounted, so no run can be made");
     }
 }
 

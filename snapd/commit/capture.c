@@ -2,9 +2,9 @@
 
 #include "capture_body.h"
 #include "capture_skipped.h"
+#include "convert_path.h"
 #include "layer_writer.h"
 #include "path_text.h"
-#include "unpack_path.h"
 #include "walk.h"
 #include "whiteout.h"
 
@@ -16,11 +16,11 @@ enum {
 };
 
 /* Attributes that the security modules and the filesystem of this host give, not the tree: no other
- * machine could set them, and unpacking leaves them out as well. A name ending in '*' stands for
- * all that begin so. */
+ * machine could set them, and converting leaves them out as well, and
+ * our own mark of an imported image. A name ending in '*' stands for all that begin so. */
 static const char *const host_attributes[] = {
-    "security.selinux", "security.apparmor", "security.ima",
-    "security.evm",     "security.SMACK64*", "system.nfs4_acl",
+    "security.selinux",  "security.apparmor", "security.ima",          "security.evm",
+    "security.SMACK64*", "system.nfs4_acl",   "trusted.varve.implied",
 };
 
 struct capture {
@@ -118,18 +118,18 @@ static int set_xattrs(struct capture *capture, const struct walk_xattr *xattrs, 
     return 0;
 }
 
-/* A layer that could not be restored is not made: these are the limits of unpacking. */
+/* A layer that could not be restored is not made: these are the limits of converting. */
 static int check_path(const struct walk_entry *entry, struct err *err)
 {
     size_t depth = 1;
     for (const char *s = entry->path; *s; s++)
         depth += *s == '/';
-    if (entry->name - entry->path + strlen(entry->name) < UNPACK_PATH_MAX &&
-        depth <= UNPACK_DEPTH_MAX)
+    if (entry->name - entry->path + strlen(entry->name) < CONVERT_PATH_MAX &&
+        depth <= CONVERT_DEPTH_MAX)
         return 0;
     int rc = err_fail(err, ERR_TOO_LARGE,
                       "the path %s cannot be restored: it has more than %d bytes or %d components",
-                      path_text(entry->path).s, UNPACK_PATH_MAX - 1, UNPACK_DEPTH_MAX);
+                      path_text(entry->path).s, CONVERT_PATH_MAX - 1, CONVERT_DEPTH_MAX);
     err_hint(err, "remove or shorten it");
     return rc;
 }

@@ -16,7 +16,7 @@
  * Left out without a word: attributes that belong to the host (labels of its security modules) and
  * overlayfs's own. Holes of sparse files are found, not read, and written as zeros, which costs
  * time only; more than 64 GiB of holes in one capture (capture_body.h) are refused by name, as are
- * paths and layers that unpacking would refuse (restore/unpack.h). A mount point's directory is
+ * paths and layers that converting would refuse (restore/convert.h). A mount point's directory is
  * stored empty (walk.h). An upper directory in which gVisor hides what its sandbox wrote is
  * refused.
  *

@@ -3,15 +3,15 @@
 #include "catalog_event.h"
 #include "commit_name.h"
 #include "commit_step.h"
+#include "convert.h"
 #include "fault.h"
 #include "fdio.h"
 #include "id.h"
 #include "import_docker.h"
 #include "import_internal.h"
+#include "layers_mount.h"
 #include "log.h"
 #include "publish.h"
-#include "tree.h"
-#include "unpack.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -95,7 +95,7 @@ static int is_empty(int dir_fd, bool *ret, struct err *err)
     cleanup_fd int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir)
-        return err_errno(err, errno, "cannot list the unpacked archive");
+        return err_errno(err, errno, "cannot list the archive");
     (void)steal_fd(&fd);
     *ret = true;
     for (const struct dirent *entry; *ret && (entry = readdir(dir)) != NULL;)
@@ -122,35 +122,30 @@ int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, str
     return rc;
 }
 
-/* Unpacks an archive into a new directory in DATA/tmp. Returns its descriptor. */
-static int unpack(struct import *import, int archive_fd, struct err *err)
+/* Makes an image of an archive in a file of DATA/tmp. The next start removes what a kill leaves. */
+static int convert(struct import *import, int archive_fd, uint64_t size, struct err *err)
 {
-    int temp_fd = import->node->temp_fd;
-    char temp[32];
-    int rc = job_step(import->job, "unpack", err);
+    struct convert_result result = {.dropped_first = NULL};
+    int rc = job_step(import->job, "convert", err);
     if (rc == 0)
-        rc = publish_temp_name(temp, err);
+        rc = publish_begin(import->node->temp_fd, 0400, &import->temp, err);
     if (rc < 0)
         return rc;
-    cleanup_fd int dir = fdio_open_dir(temp_fd, temp, 0700, err);
-    if (dir < 0)
-        return dir;
-    memcpy(import->temp, temp, sizeof temp);
-    const struct unpack_request request = {
-        .blob_fd = archive_fd, .target_fd = dir, .mode = UNPACK_PLAIN};
-    rc = unpack_run(&request, err);
+    const struct convert_request request = {.blob_fd = archive_fd,
+                                            .target_fd = import->temp.fd,
+                                            .mode = CONVERT_PLAIN,
+                                            .is_lowest = true,
+                                            .blob_size = size};
+    rc = convert_file(&request, job_stop, import->job, &result, err);
     if (rc == 0)
-        rc = FAULT_POINT("import.unpacked", err);
-    return rc < 0 ? rc : steal_fd(&dir);
+        convert_result_free(&result);
+    return rc == 0 ? FAULT_POINT("import.converted", err) : rc;
 }
 
-static int take_archive(struct import *import, int archive_fd, struct err *err)
+static int take_tree(struct import *import, int dir_fd, struct err *err)
 {
-    cleanup_fd int dir = unpack(import, archive_fd, err);
-    if (dir < 0)
-        return dir;
     enum import_kind kind;
-    int rc = import_tell_apart(dir, import->path, &kind, err);
+    int rc = import_tell_apart(dir_fd, import->path, &kind, err);
     if (rc < 0)
         return rc;
     if (kind == IMPORT_ROOTFS && import->layout_name)
@@ -158,10 +153,20 @@ static int take_archive(struct import *import, int archive_fd, struct err *err)
                         "%s is no image layout or docker-archive, so there is no %s in it",
                         import->path, import->layout_name);
     if (kind == IMPORT_ROOTFS)
-        return import_rootfs(import, dir, err);
+        return import_rootfs(import, dir_fd, err);
     if (kind == IMPORT_DOCKER)
-        return import_docker(import, dir, err);
-    return import_layout(import, dir, err);
+        return import_docker(import, dir_fd, err);
+    return import_layout(import, dir_fd, err);
+}
+
+/* An archive becomes an image that the kernel shows as a tree, to us alone. */
+static int take_archive(struct import *import, int archive_fd, uint64_t size, struct err *err)
+{
+    int rc = convert(import, archive_fd, size, err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int dir = layers_mount_detached(import->temp.fd, err);
+    return dir < 0 ? dir : take_tree(import, dir, err);
 }
 
 static int take_directory(struct import *import, int dir_fd, struct err *err)
@@ -207,7 +212,8 @@ static int import_source(struct import *import, struct err *err)
     cleanup_fd int fd = open_source(import, &st, err);
     if (fd < 0)
         return fd;
-    rc = S_ISDIR(st.st_mode) ? take_directory(import, fd, err) : take_archive(import, fd, err);
+    rc = S_ISDIR(st.st_mode) ? take_directory(import, fd, err)
+                             : take_archive(import, fd, (uint64_t)st.st_size, err);
     if (rc == 0)
         rc = FAULT_POINT("import.blobs-stored", err);
     return rc == 0 ? record(import, err) : rc;
@@ -231,16 +237,6 @@ static int make_result(struct node *node, const char *digest, json_t **ret, stru
     *ret = json_pack("{s:s, s:s, s:o, s:o, s:I}", "id", digest, "digest", digest, "names", names,
                      "layers", layers, "size", (json_int_t)size);
     return *ret ? 0 : no_memory(err);
-}
-
-static void remove_temp(struct import *import)
-{
-    struct err failure = ERR_INIT;
-    if (import->temp[0] == '\0')
-        return;
-    if (tree_remove(import->node->temp_fd, import->temp, &failure) < 0)
-        log_event(LOG_WARN, "temporary-tree-not-removed", "tree", import->temp, "error",
-                  failure.text, NULL);
 }
 
 /* The record of work that failed after it was made. */
@@ -287,13 +283,13 @@ static int do_import(struct import *import, char **ret_digest, struct err *err)
 
 static int import_run(struct job *job, json_t **ret_result, struct err *err)
 {
-    struct import import = {.job = job, .node = job_node(job)};
+    struct import import = {.job = job, .node = job_node(job), .temp = PUBLISH_INIT};
     cleanup_free char *digest = NULL;
     commit_image_init(&import.image);
     int rc = do_import(&import, &digest, err);
     if (rc == 0)
         rc = make_result(import.node, digest, ret_result, err);
-    remove_temp(&import);
+    publish_abort(&import.temp);
     if (rc < 0 && err->code != ERR_INTERRUPTED)
         take_back(&import);
     rc = commit_blobs_end(job, rc, err);

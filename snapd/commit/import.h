@@ -5,8 +5,10 @@
  * (import_docker.h), or a root filesystem tar; archives plain or packed (gzip, zstd, xz, bzip2);
  * told apart by content. A layout's image keeps its manifest, so its digest; that of a
  * docker-archive its config; a root filesystem becomes an image of one tar+zstd layer whose digest
- * depends on the tree alone. Archives are unpacked into DATA/tmp by the confined child of
- * restore/unpack.h.
+ * depends on the tree alone. An archive is converted by the confined child of restore/convert.h
+ * into an image in DATA/tmp, which is mounted where nobody else sees it, read like any tree, and
+ * removed: nothing of an archive gets a name on the host. Layers of the new image are converted
+ * when a run first needs them.
  *
  * A layout with several images needs "PATH:NAME", NAME being an org.opencontainers.image.ref.name
  * in its index.json, or in RepoTags of a docker-archive; images of one name differ in their
@@ -14,8 +16,8 @@
  * the path (commit_name.h); an upload needs one. A name that stands for another image is
  * ERR_EXISTS: at once where the source tells its digest, else at the end.
  *
- * Steps: open -> unpack (archives) -> copy (images) or capture (trees) -> record -> remove-upload.
- * A job that fails leaves no blob, name or temporary tree behind; an upload stays then, so that the
+ * Steps: open -> convert (archives) -> copy (images) or capture (trees) -> record -> remove-upload.
+ * A job that fails leaves no blob, name or temporary file behind; an upload stays then, so that the
  * same request can be made again.
  *
  * Result: {"id": manifest digest, "digest", "names": [...], "layers": [digests], "size"}.

@@ -8,28 +8,29 @@
 #include "commit_blobs.h"
 #include "commit_image.h"
 #include "engine.h"
+#include "publish.h"
 
 #include <stdbool.h>
 
 struct import {
-    struct job *job;    /* borrowed */
-    struct node *node;  /* borrowed */
-    const char *upload; /* ID of an upload; NULL: a path was given */
-    char *path;         /* of the source, for messages and for opening; owned */
-    char *layout_name;  /* which image of a layout; NULL: it has only one; owned */
-    char *name;         /* that the image gets; owned */
-    char temp[32];      /* directory in DATA/tmp with the unpacked archive; "" without */
+    struct job *job;     /* borrowed */
+    struct node *node;   /* borrowed */
+    const char *upload;  /* ID of an upload; NULL: a path was given */
+    char *path;          /* of the source, for messages and for opening; owned */
+    char *layout_name;   /* which image of a layout; NULL: it has only one; owned */
+    char *name;          /* that the image gets; owned */
+    struct publish temp; /* the archive as an image in DATA/tmp, never published; owned */
     struct commit_image image;
     struct commit_added added; /* to the catalog */
 };
 
-/* What an unpacked archive or a directory is. */
+/* What an archive or a directory is. */
 enum import_kind {
     IMPORT_LAYOUT,
     IMPORT_DOCKER, /* import_docker.h */
     IMPORT_ROOTFS,
 };
-/* Tells a directory's content apart. An empty one is refused. */
+/* Tells a tree's content apart. An empty one is refused. */
 int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, struct err *err);
 
 /* Takes an image of the layout in this directory as it is. */

@@ -1,7 +1,7 @@
 #include "layer_writer.h"
 
+#include "convert.h"
 #include "tar_count.h"
-#include "unpack.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -78,9 +78,9 @@ static int sink(struct layer_writer *writer, const void *bytes, size_t len, stru
     if (len == 0)
         return 0;
     writer->tar_size += len;
-    if (writer->tar_size > UNPACK_BYTES_MAX)
+    if (writer->tar_size > CONVERT_BYTES_MAX)
         return err_fail(err, ERR_TOO_LARGE, "a layer of more than %llu bytes cannot be restored",
-                        (unsigned long long)UNPACK_BYTES_MAX);
+                        (unsigned long long)CONVERT_BYTES_MAX);
     int rc = digest_stream_update(&writer->diff, bytes, len, err);
     if (rc == 0)
         rc = tar_count_feed(&writer->count, bytes, len, err);
@@ -123,9 +123,9 @@ int layer_writer_add(struct layer_writer *writer, const struct tar_entry *entry,
     int rc = check_complete(writer, err);
     if (rc < 0)
         return rc;
-    if (writer->entries == UNPACK_ENTRIES_MAX)
+    if (writer->entries == CONVERT_ENTRIES_MAX)
         return err_fail(err, ERR_TOO_LARGE, "a layer of more than %d entries cannot be restored",
-                        UNPACK_ENTRIES_MAX);
+                        CONVERT_ENTRIES_MAX);
     writer->header.len = 0;
     rc = tar_header_add(entry, &writer->records, &writer->header, err);
     if (rc == 0)
@@ -197,12 +197,12 @@ static int compare_counts(const struct layer_writer *writer, uint64_t entries, u
 /* More than 128 GiB of almost nothing but zeros or repetition. */
 static int check_growth(const struct layer_writer *writer, struct err *err)
 {
-    if (!unpack_grows_too_much(writer->tar_size, writer->blob.size, UNPACK_GROWTH_FREE))
+    if (!convert_grows_too_much(writer->tar_size, writer->blob.size, CONVERT_GROWTH_FREE))
         return 0;
     int rc = err_fail(err, ERR_TOO_LARGE,
                       "a layer that grows from %" PRIu64 " to %" PRIu64
                       " bytes, more than %d times, cannot be restored",
-                      writer->blob.size, writer->tar_size, UNPACK_GROWTH_MAX);
+                      writer->blob.size, writer->tar_size, CONVERT_GROWTH_MAX);
     err_hint(err, "remove the large files that hold zeros or one repeated text");
     return rc;
 }

@@ -11,8 +11,8 @@
  *
  * Determinism: the tar depends on entries and content alone; the blob as layer_zstd.h says.
  *
- * Limits are those of unpacking (restore/unpack.h), so that what was written can be restored:
- * UNPACK_BYTES_MAX of tar, UNPACK_ENTRIES_MAX entries, and the growth; more is ERR_TOO_LARGE.
+ * Limits are those of converting (restore/convert.h), so that what was written can be restored:
+ * CONVERT_BYTES_MAX of tar, CONVERT_ENTRIES_MAX entries, and the growth; more is ERR_TOO_LARGE.
  *
  * One writer belongs to one thread.
  */

@@ -70,7 +70,7 @@ struct convert_request {
     bool is_lowest; /* of a layer: there are no layers below, so none are waited for */
     const struct digest *diff_id; /* expected digest of the tar, or NULL */
     uint64_t blob_size;           /* bytes that the archive will have; for the limit on growth */
-    uint64_t bytes_max;           /* 0: CONVERT_BYTES_MAX */
+    uint64_t bytes_max;           /* of tar and of data written, holes not; 0: CONVERT_BYTES_MAX */
     uint64_t entries_max;         /* 0: CONVERT_ENTRIES_MAX */
     uint64_t growth_free;         /* 0: CONVERT_GROWTH_FREE */
 };

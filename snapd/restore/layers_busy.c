@@ -3,36 +3,64 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
+
+enum {
+    ASK_MS = 100, /* between two questions whether to stop */
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static struct layers_busy *table; /* guarded by `lock` */
 
-static bool is_busy(const void *node, const char *chain_id)
+static bool is_busy(const void *node, const char *what, const char *digest)
 {
     for (const struct layers_busy *at = table; at; at = at->next)
-        if (at->node == node && strcmp(at->chain_id, chain_id) == 0)
+        if (at->node == node && strcmp(at->what, what) == 0 && strcmp(at->digest, digest) == 0)
             return true;
     return false;
 }
 
-void layers_busy_enter(struct layers_busy *busy, const void *node, const char *chain_id)
+/* A clock that is set meanwhile makes one wait longer or shorter, no more. */
+static void wait_for_word(void)
 {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ASK_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    (void)pthread_cond_timedwait(&left, &lock, &until);
+}
+
+int layers_busy_enter(struct layers_busy *busy, const void *node, const char *what,
+                      const char *digest, convert_stop *stop, void *arg, struct err *err)
+{
+    int rc = 0;
     pthread_mutex_lock(&lock);
-    while (is_busy(node, chain_id))
-        pthread_cond_wait(&left, &lock);
-    *busy = (struct layers_busy){.next = table, .node = node, .chain_id = chain_id};
-    table = busy;
+    while (rc == 0 && is_busy(node, what, digest)) {
+        wait_for_word();
+        pthread_mutex_unlock(&lock);
+        rc = stop ? stop(arg, err) : 0;
+        pthread_mutex_lock(&lock);
+    }
+    if (rc == 0) {
+        *busy = (struct layers_busy){.next = table, .node = node, .what = what, .digest = digest};
+        table = busy;
+    }
     pthread_mutex_unlock(&lock);
+    return rc;
 }
 
 void layers_busy_leave(struct layers_busy *busy)
 {
+    if (!busy->node)
+        return;
     pthread_mutex_lock(&lock);
     struct layers_busy **at = &table;
     while (*at != busy)
         at = &(*at)->next;
     *at = busy->next;
+    busy->node = NULL;
     pthread_cond_broadcast(&left);
     pthread_mutex_unlock(&lock);
 }

@@ -3,6 +3,7 @@
 #include "catalog_event.h"
 #include "commit_blobs.h"
 #include "fault.h"
+#include "layers.h"
 #include "log.h"
 #include "pull_internal.h"
 
@@ -171,13 +172,26 @@ static int lease_layers(struct pull *pull, struct err *err)
     return commit_blobs_lease_keys(pull->job, list, count, err);
 }
 
+static int fetch_one(void *arg, size_t index, const struct remote_watch *watch, struct err *err)
+{
+    return pull_blob(arg, index, watch, err);
+}
+
+/* Downloads layers and converts them on the way. A layer whose image is here already, made of
+ * another blob or left when this one was lost, has only its blob fetched. */
 static int fetch_layers(struct pull *pull, struct err *err)
 {
+    const struct layers_fetch by_pull = {.blob = fetch_one, .arg = pull};
     size_t count = pull->row.layer_count;
     int rc = lease_layers(pull, err);
-    for (size_t i = 0; i < count && rc == 0; i++)
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < count; i++)
         pull_blob_note_present(pull, i);
+    rc = layers_ensure(pull->node, &pull->row, &by_pull, job_stop, pull->job, err);
     for (size_t i = 0; i < count && rc == 0; i++) {
+        if (pull->settled[i])
+            continue;
         rc = pull_blob(pull, i, NULL, err);
         if (rc < 0)
             return err_wrap(err, rc, "layer %zu of %zu", i + 1, count);

@@ -6,10 +6,13 @@
  * is here is not asked for at all. A name moves to the image that the remote has under it now; the
  * image that it meant before stays.
  *
- *   steps: manifest -> config -> layers (one after the other) -> record
+ *   steps: manifest -> config -> layers (several at a time) -> record
+ *
+ * Each layer is downloaded and converted as one stream (layers.h), so afterwards a run of the image
+ * needs no further work than mounting.
  *
  * Several pulls may run at once, of one name too: a blob that one of them is downloading is waited
- * for by the others (pull_busy.h). Of two that move one name, the one that is recorded last
+ * for by the others (layers_busy.h). Of two that move one name, the one that is recorded last
  * decides.
  *
  * The config is read before any layer is fetched, so that an image that cannot be used, also one
@@ -31,7 +34,7 @@ enum {
 
 extern const struct job_kind pull_job;
 /* Job "image.rm": {"reference"}. Drops the local copy: the name, and with the last name the image,
- * its blobs and unpacked layers that nothing else needs. A digest or a snapshot's ID means the
+ * its blobs and layer images that nothing else needs. A digest or a snapshot's ID means the
  * image with all its names. The record of a snapshot and what the remote has stay. ERR_CONFLICT
  * while a run uses the image, or when it is the only copy of a snapshot.
  *

@@ -1,6 +1,6 @@
 #include "pull_internal.h"
 
-#include "pull_busy.h"
+#include "layers_busy.h"
 
 /* One blob on its way. */
 struct transfer {
@@ -52,14 +52,15 @@ int pull_blob(struct pull *pull, size_t index, const struct remote_watch *watch,
 {
     const struct oci_descriptor *blob = blob_of(pull, index);
     struct transfer transfer = {.pull = pull, .index = index, .stop = ERR_INIT};
-    struct pull_busy busy;
+    cleanup_layers_busy struct layers_busy busy = {.node = NULL};
+    struct digest_text text = digest_format(&blob->digest);
     bool downloaded = false;
-    int rc = pull_busy_enter(&busy, pull->node, &blob->digest, job_stop, pull->job, err);
+    int rc = layers_busy_enter(&busy, pull->node, "blob", text.s, job_stop, pull->job, err);
     if (rc < 0)
         return rc;
     rc = remote_pull_blob(pull->remote, pull->ref->repository, pull->node->blobs, &blob->digest,
                           (uint64_t)blob->size, on_progress, &transfer, watch, &downloaded, err);
-    pull_busy_leave(&busy);
+    layers_busy_leave(&busy);
     if (rc < 0 && transfer.stop.code != ERR_NONE) {
         err_clear(err);
         return err_fail(err, transfer.stop.code, "%s", transfer.stop.text);

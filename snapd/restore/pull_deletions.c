@@ -6,25 +6,13 @@
 
 #include <string.h>
 
-/* Removes the bytes while the transaction of catalog_deletion_next() is open. A layer's tree only
- * loses its name now; *ret_temp says what is left to remove when the transaction has ended. */
-static int remove_bytes(struct node *node, const char *key, char ret_temp[32], struct err *err)
+/* Removes the bytes while the transaction of catalog_deletion_next() is open. */
+static int remove_bytes(struct node *node, const char *key, struct err *err)
 {
-    ret_temp[0] = '\0';
-    const char *digest_text = strchr(key, ':') + 1;
-    if (strncmp(key, "layer:", 6) == 0) {
-        char temp[32];
-        int rc = layers_detach(node, digest_text, temp, err);
-        if (rc == 1)
-            memcpy(ret_temp, temp, sizeof temp);
-        return rc < 0 ? rc : 0;
-    }
-    if (strncmp(key, "diff:", 5) == 0)
-        return 0; /* trees are keyed by chain ID alone */
-    if (strncmp(key, "diff:", 5) == 0)
-        return 0; /* no layer is kept by its diff ID yet */
+    if (strncmp(key, "blob:", 5) != 0)
+        return layers_remove_queued(node, key, err);
     struct digest digest;
-    int rc = digest_parse(digest_text, &digest, err);
+    int rc = digest_parse(strchr(key, ':') + 1, &digest, err);
     return rc == 0 ? blobs_remove(node->blobs, &digest, err) : rc;
 }
 
@@ -37,17 +25,9 @@ static int put_last(struct node *node, const char *key, const struct err *failur
 
 static int remove_one(struct node *node, const char *key, struct err *failure, struct err *err)
 {
-    char temp[32];
-    int rc = remove_bytes(node, key, temp, failure);
-    if (rc < 0)
-        return put_last(node, key, failure, err);
-    rc = catalog_deletion_done(node->catalog, key, err);
-    if (rc < 0 || temp[0] == '\0')
-        return rc;
-    struct err left = ERR_INIT;
-    if (layers_discard(node, temp, &left) < 0)
-        log_event(LOG_WARN, "temporary-not-removed", "name", temp, "error", left.text, NULL);
-    return 0;
+    int rc = remove_bytes(node, key, failure);
+    return rc < 0 ? put_last(node, key, failure, err)
+                  : catalog_deletion_done(node->catalog, key, err);
 }
 
 enum {

@@ -53,7 +53,7 @@ int run_mount_again(struct node *node, const struct catalog_run *run, struct err
         return upper;
     rc = catalog_image_get(node->catalog, current.image, &image, err);
     if (rc == 0)
-        rc = layers_ensure(node, &image, err);
+        rc = layers_ensure(node, &image, NULL, NULL, NULL, err);
     if (rc == 0)
         rc = run_dirs_mount(node, run->id, &image, err);
     return rc < 0 ? err_wrap(err, rc, "cannot mount run %s", run->id) : 0;

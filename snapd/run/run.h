@@ -7,12 +7,12 @@
  *                               that the name still means the file he locked.
  *
  * Jobs: "run.create" {"id", "image", "token"?, "plain_upper": true} pulls the image when it is not
- * here, unpacks missing layers, mounts. Repeating it with the same ID and image gives the same run,
- * mounted again if it is not; with another image or token it is ERR_EXISTS. "run.rm" {"id"} refuses
- * with ERR_CONFLICT while a process uses the run, then unmounts and removes. The API checks the
- * request before the job is recorded, so a taken ID or a malformed reference is known at once.
+ * here, converts missing layers, mounts. Repeating it with the same ID and image gives the same
+ * run, mounted again if it is not; with another image or token it is ERR_EXISTS. "run.rm" {"id"}
+ * refuses with ERR_CONFLICT while a process uses the run, then unmounts and removes. The API checks
+ * the request before the job is recorded, so a taken ID or a malformed reference is known at once.
  *
- *   run.create:  resolve, pull -> row "creating" -> unpack -> directories -> mount -> row "ready"
+ *   run.create:  resolve, pull -> row "creating" -> layers -> directories -> mount -> row "ready"
  *   run.rm:      lock, no process -> unmount -> row "removing" -> directories -> no row
  *
  * The row is written before the first effect and goes after the last one (I2), so whatever a kill

@@ -2,6 +2,7 @@
 
 #include "cleanup.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -20,9 +21,17 @@ static int copy_one(int from_fd, int to_fd, const char *name, char *value, struc
     return 0;
 }
 
+static bool is_of_the_stack(const char *name)
+{
+    static const char *const prefixes[] = {"trusted.overlay.", "trusted.varve."};
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
 static int copy_xattrs(int from_fd, int to_fd, struct err *err)
 {
-    static const char overlay[] = "trusted.overlay.";
     cleanup_free char *names = malloc(VALUE_MAX);
     cleanup_free char *value = malloc(VALUE_MAX);
     if (!names || !value)
@@ -31,7 +40,7 @@ static int copy_xattrs(int from_fd, int to_fd, struct err *err)
     if (len < 0)
         return errno == ENOTSUP ? 0 : err_errno(err, errno, "cannot list the attributes");
     for (const char *name = names; name < names + len; name += strlen(name) + 1) {
-        if (strncmp(name, overlay, sizeof overlay - 1) == 0)
+        if (is_of_the_stack(name))
             continue;
         int rc = copy_one(from_fd, to_fd, name, value, err);
         if (rc < 0)
@@ -55,4 +64,22 @@ int run_attr_copy(int from_fd, int to_fd, struct err *err)
     if (futimens(to_fd, times) < 0)
         return err_errno(err, errno, "cannot set the time of the upper directory");
     return 0;
+}
+
+int run_attr_default(int fd, struct err *err)
+{
+    const struct timespec times[] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 0}};
+    if (fchown(fd, 0, 0) < 0 || fchmod(fd, 0755) < 0 || futimens(fd, times) < 0)
+        return err_errno(err, errno, "cannot set owner, mode and time of the upper directory");
+    return 0;
+}
+
+int run_attr_is_implied(int fd, struct err *err)
+{
+    char value[8];
+    if (fgetxattr(fd, "trusted.varve.implied", value, sizeof value) >= 0 || errno == ERANGE)
+        return 1;
+    if (errno == ENODATA || errno == ENOTSUP)
+        return 0;
+    return err_errno(err, errno, "cannot read an attribute of a layer's root");
 }

@@ -49,7 +49,7 @@ static int read_request(struct job *job, struct request *ret, struct err *err)
 static int get_image(struct job *job, const char *text, char **ret_digest, struct err *err)
 {
     cleanup_image_ref struct image_ref ref = {0};
-    int rc = job_step(job, "resolve", err);
+    int rc = job_mark(job, "resolve", err);
     if (rc == 0)
         rc = image_ref_resolve(job_node(job), text, &ref, err);
     if (rc < 0)
@@ -58,12 +58,12 @@ static int get_image(struct job *job, const char *text, char **ret_digest, struc
         *ret_digest = steal_ptr(ref.local_digest);
         return 0;
     }
-    rc = job_step(job, "pull", err);
+    rc = job_mark(job, "pull", err);
     return rc < 0 ? rc : pull_image(job, &ref, ret_digest, err);
 }
 
 /* The row is the run's reference to its image: from here on nobody removes the image, its blobs or
- * its unpacked layers, and nothing was relied on before (I5). */
+ * its layer images, and nothing was relied on before (I5). */
 static int record(struct job *job, const struct request *request, const char *digest,
                   struct err *err)
 {
@@ -87,17 +87,19 @@ static int build(struct job *job, const struct catalog_run *run, struct err *err
     if (rc == 0)
         rc = catalog_image_get(node->catalog, run->image, &image, err);
     if (rc == 0)
-        rc = job_step(job, "unpack", err);
+        rc = job_mark(job, "layers", err);
     if (rc == 0)
-        rc = layers_ensure(node, &image, err);
+        rc = layers_ensure(node, &image, NULL, job_stop, job, err);
     if (rc == 0)
-        rc = job_step(job, "mount", err);
+        rc = job_mark(job, "mount", err);
     if (rc == 0)
         rc = run_dirs_make(node, run->id, &image, err);
     if (rc == 0)
         rc = FAULT_POINT("run.dirs-made", err);
     if (rc == 0)
         rc = run_dirs_mount(node, run->id, &image, err);
+    if (rc == 0)
+        layers_note_use(node, &image);
     return rc == 0 ? FAULT_POINT("run.mounted", err) : rc;
 }
 
@@ -105,7 +107,8 @@ static int mark_ready(struct node *node, const char *id, struct err *err)
 {
     char object[ID_LEN_MAX + 8];
     snprintf(object, sizeof object, "run:%s", id);
-    int rc = catalog_begin(node->catalog, err);
+    /* The end of the job is durable, and this with it. */
+    int rc = catalog_begin_lazy(node->catalog, err);
     if (rc < 0)
         return rc;
     rc = catalog_run_set_state(node->catalog, id, CATALOG_RUN_READY, err);

@@ -1,8 +1,8 @@
 #include "run_internal.h"
 
-#include "digest.h"
 #include "fdio.h"
 #include "layers.h"
+#include "layers_mount.h"
 #include "oci_image.h"
 #include "overlay.h"
 #include "publish.h"
@@ -38,18 +38,42 @@ int run_dirs_check_unused(const struct node *node, const char *id, struct err *e
     return rc;
 }
 
+/* Gives the upper directory what the root of the merged tree shows: the attributes of the topmost
+ * layer that lists its root directory (docs/FORMAT.md, "Layer images"). */
+static int set_attributes(struct node *node, const struct catalog_image *image, int upper,
+                          struct err *err)
+{
+    for (size_t i = image->layer_count; i-- > 0;) {
+        char key[LAYERS_KEY_LEN];
+        int rc = layers_find(node, &image->layers[i], key, err);
+        cleanup_fd int root = rc < 0 ? rc : layers_mount_open(node, key, err);
+        if (root < 0)
+            return root;
+        rc = run_attr_is_implied(root, err);
+        if (rc != 1)
+            return rc < 0 ? rc : run_attr_copy(root, upper, err);
+    }
+    return run_attr_default(upper, err);
+}
+
 static int make_upper(struct node *node, int dir_fd, const struct catalog_image *image,
                       struct err *err)
 {
+    char holder[32];
     if (image->layer_count == 0)
         return err_fail(err, ERR_UNSUPPORTED, "the image has no layers");
-    cleanup_fd int layer = layers_open(node, image->layers[image->layer_count - 1].chain_id, err);
-    cleanup_fd int upper = layer < 0 ? -1 : fdio_open_dir(dir_fd, "upper", 0755, err);
+    int upper = fdio_open_dir(dir_fd, "upper", 0755, err);
     if (upper < 0)
-        return layer < 0 ? layer : upper;
-    int rc = run_attr_copy(layer, upper, err);
-    if (rc == 0 && fsync(upper) < 0)
-        rc = err_errno(err, errno, "cannot sync the upper directory");
+        return upper;
+    /* The run may be about to get another image than the one that it holds. */
+    snprintf(holder, sizeof holder, ":upper-%p", (void *)&holder);
+    int rc = layers_mount_take(node, holder, image, err);
+    if (rc == 0)
+        rc = set_attributes(node, image, upper, err);
+    layers_mount_release(node, holder);
+    if (rc == 0)
+        return upper;
+    (void)close(upper);
     return rc;
 }
 
@@ -57,13 +81,15 @@ static int make_upper(struct node *node, int dir_fd, const struct catalog_image 
  * complete and synced, so they are made in place. */
 int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *image, struct err *err)
 {
-    int rc = make_upper(node, dir_fd, image, err);
-    if (rc < 0)
-        return rc;
+    cleanup_fd int upper = make_upper(node, dir_fd, image, err);
+    if (upper < 0)
+        return upper;
     cleanup_fd int work = fdio_open_dir(dir_fd, "work", 0700, err);
     if (work < 0)
         return work;
-    if (fsync(work) < 0 || fsync(dir_fd) < 0 || fsync(node->runs_fd) < 0)
+    /* One after the other and not between the steps: the first one writes the journal, and the
+     * others find everything done. */
+    if (fsync(upper) < 0 || fsync(work) < 0 || fsync(dir_fd) < 0 || fsync(node->runs_fd) < 0)
         return err_errno(err, errno, "cannot sync the directories");
     return 0;
 }
@@ -71,30 +97,47 @@ int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *ima
 int run_dirs_make(struct node *node, const char *id, const struct catalog_image *image,
                   struct err *err)
 {
-    cleanup_fd int dir = fdio_open_dir(node->runs_fd, id, 0700, err);
-    int rc = dir < 0 ? dir : run_dirs_fill(node, dir, image, err);
+    int rc = layers_mount_take(node, id, image, err);
+    cleanup_fd int dir = rc < 0 ? rc : fdio_open_dir(node->runs_fd, id, 0700, err);
+    rc = dir < 0 ? dir : run_dirs_fill(node, dir, image, err);
     return rc < 0 ? err_wrap(err, rc, "cannot make %s/runs/%s", node->data_dir, id) : 0;
 }
 
-/* The names of the layers in DATA/layers, topmost first. */
+/* The names of the layers in RUN/layers, topmost first. */
 struct lowers {
-    struct digest_text names[OCI_LAYERS_MAX];
+    char names[OCI_LAYERS_MAX][LAYERS_KEY_LEN];
     const char *list[OCI_LAYERS_MAX];
+    size_t count;
 };
 
-static int list_lowers(const struct catalog_image *image, struct lowers *ret, struct err *err)
+static bool has_lower(const struct lowers *lowers, const char *name)
 {
+    for (size_t i = 0; i < lowers->count; i++)
+        if (strcmp(lowers->list[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* An image may have the same layer several times (empty ones often). overlayfs takes a directory
+ * once; the topmost place is the right one, as the layer hides there all that it has itself
+ * further down. */
+static int list_lowers(struct node *node, const struct catalog_image *image, struct lowers *ret,
+                       struct err *err)
+{
+    ret->count = 0;
     if (image->layer_count > OCI_LAYERS_MAX)
         return err_fail(err, ERR_TOO_LARGE, "the image has %zu layers, more than %d",
                         image->layer_count, OCI_LAYERS_MAX);
-    for (size_t i = 0; i < image->layer_count; i++) {
-        struct digest chain;
-        const char *text = image->layers[image->layer_count - 1 - i].chain_id;
-        int rc = digest_parse(text, &chain, err);
+    for (size_t i = image->layer_count; i-- > 0;) {
+        char *name = ret->names[ret->count];
+        int rc = layers_find(node, &image->layers[i], name, err);
+        if (rc == 0)
+            rc = err_fail(err, ERR_NOT_FOUND, "the image of layer %zu is not in %s/layers", i + 1,
+                          node->data_dir);
         if (rc < 0)
             return rc;
-        ret->names[i] = digest_hex(&chain);
-        ret->list[i] = ret->names[i].s;
+        if (!has_lower(ret, name))
+            ret->list[ret->count++] = name;
     }
     return 0;
 }
@@ -103,16 +146,30 @@ static int mount_overlay(struct node *node, const struct catalog_image *image,
                          const struct run_paths *paths, struct err *err)
 {
     struct lowers lowers;
-    int rc = list_lowers(image, &lowers, err);
+    int rc = list_lowers(node, image, &lowers, err);
     if (rc < 0)
         return rc;
-    struct overlay_mount mount = {.lowers_dir = node->layers_fd,
+    struct overlay_mount mount = {.lowers_dir = node->run_layers_fd,
                                   .lowers = lowers.list,
-                                  .lower_count = image->layer_count,
+                                  .lower_count = lowers.count,
                                   .upper = paths->upper,
                                   .work = paths->work,
                                   .target = paths->rootfs};
     return overlay_mount(&mount, err);
+}
+
+/* References are taken also for a run that is mounted: it was by an earlier life of the daemon. */
+static int mount_on_layers(struct node *node, const char *id, const struct catalog_image *image,
+                           const struct run_paths *paths, struct err *err)
+{
+    int rc = layers_mount_take(node, id, image, err);
+    if (rc == 0)
+        rc = overlay_is_mounted(paths->rootfs, err);
+    if (rc == 0)
+        rc = mount_overlay(node, image, paths, err);
+    if (rc < 0)
+        layers_mount_release(node, id);
+    return rc < 0 ? rc : 0;
 }
 
 int run_dirs_mount(struct node *node, const char *id, const struct catalog_image *image,
@@ -123,19 +180,18 @@ int run_dirs_mount(struct node *node, const char *id, const struct catalog_image
     if (rc < 0)
         return rc;
     cleanup_fd int lock = run_lock_open(node, id, err);
-    if (lock < 0)
-        return lock;
-    rc = overlay_is_mounted(paths.rootfs, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    return mount_overlay(node, image, &paths, err);
+    return lock < 0 ? lock : mount_on_layers(node, id, image, &paths, err);
 }
 
 int run_dirs_unmount(struct node *node, const char *id, struct err *err)
 {
     cleanup_run_paths struct run_paths paths = {0};
     int rc = run_paths_make(node, id, &paths, err);
-    return rc < 0 ? rc : overlay_unmount(paths.rootfs, err);
+    if (rc == 0)
+        rc = overlay_unmount(paths.rootfs, err);
+    if (rc == 0)
+        layers_mount_release(node, id);
+    return rc;
 }
 
 /* Out of sight first, in one durable step; then the removal may take its time, and what a kill

@@ -2,6 +2,7 @@
 
 #include "catalog_job.h"
 #include "id.h"
+#include "layers_mount.h"
 #include "log.h"
 #include "run_internal.h"
 
@@ -103,4 +104,7 @@ void run_recover(struct node *node)
     for (size_t i = 0; i < recovery.run_count; i++)
         recover_one(node, &recovery.runs[i], has_job(&recovery, recovery.runs[i].id));
     report_unknown(node);
+    /* All references were taken. */
+    if (layers_mount_sweep(node, &failure) < 0)
+        log_event(LOG_WARN, "layers-not-swept", "error", failure.text, NULL);
 }

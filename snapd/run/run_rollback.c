@@ -138,7 +138,7 @@ static int change(struct rollback *rollback, const struct catalog_run *run, cons
     if (rc == 0)
         rc = job_step(rollback->job, "layers", err);
     if (rc == 0)
-        rc = layers_ensure(node, &image, err);
+        rc = layers_ensure(node, &image, NULL, job_stop, rollback->job, err);
     const struct run_switch wanted = {
         .id = run->id, .image = &image, .image_name = rollback->word, .job = job_id(rollback->job)};
     return rc == 0 ? run_change(rollback->job, &wanted, run, err) : rc;

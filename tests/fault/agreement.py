@@ -1,4 +1,5 @@
 """Whether catalog and disk of a node agree, read with sqlite3 and the file system alone."""
+import glob
 import hashlib
 import json
 import os
@@ -58,10 +59,50 @@ def check_blobs(node):
 
 
 def check_layers(node):
-    chains = {c[7:] for (c,) in rows(node, "SELECT chain_id FROM layers "
-                                       "JOIN image_layers ON layer = layers.id")}
+    """Each file of DATA/layers has a row with its size and a layer that needs it; nothing else."""
+    keys = {"chain-" + c[7:] for (c,) in rows(node, "SELECT chain_id FROM layers "
+                                              "JOIN image_layers ON layer = layers.id")}
+    keys |= {"diff-" + d[7:] for (d,) in rows(node, "SELECT diff_id FROM layers "
+                                              "JOIN image_layers ON layer = layers.id")}
+    folder = os.path.join(node.data, "layers")
+    have = {name: os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)}
+    check_equal(sorted(have.keys() - keys), [], "layer images that no image has")
+    check_equal(sorted(have.items()), sorted(rows(node, "SELECT key, bytes FROM layer_images")),
+                "files of layer images and their rows")
+
+
+def keys_of_runs(node):
+    """Names in DATA/layers of the layers that runs stand on."""
     have = set(os.listdir(os.path.join(node.data, "layers")))
-    check_equal(sorted(have - chains), [], "unpacked layers that no image has")
+    wanted = set()
+    for diff_id, chain_id in rows(node, "SELECT diff_id, chain_id FROM runs "
+                                  "JOIN images ON images.digest = runs.image "
+                                  "JOIN image_layers ON image_layers.image = images.id "
+                                  "JOIN layers ON layers.id = layer"):
+        keys = {"diff-" + diff_id[7:], "chain-" + chain_id[7:]} & have
+        check_equal(len(keys), 1, f"images of the layer {diff_id} of a run")
+        wanted |= keys
+    return wanted
+
+
+def check_layer_mounts(node):
+    """What is mounted below RUN/layers is what runs stand on, once each, and no loop device is left
+    of anything else."""
+    below = os.path.join(node.run_dir, "layers") + "/"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as f:
+        mounted = sorted(p[len(below):] for p in (line.split()[4] for line in f)
+                         if p.startswith(below))
+    check_equal(mounted, sorted(keys_of_runs(node)), "mounted layers and those of runs")
+    check_equal(sorted(os.listdir(below)), mounted, "directories for mounts of layers")
+    backing = []
+    for path in glob.glob("/sys/block/loop*/loop/backing_file"):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as f:
+                backing.append(f.read().strip())
+        except OSError:
+            continue  # it went away meanwhile
+    own = sorted(os.path.basename(b) for b in backing if b.startswith(node.data + "/"))
+    check_equal([b for b in own if b not in mounted], [], "loop devices of what is not mounted")
 
 
 def check_runs(node):
@@ -89,6 +130,7 @@ def check_agreement(node):
     check_blobs(node)
     check_layers(node)
     check_runs(node)
+    check_layer_mounts(node)
     left = os.listdir(os.path.join(node.data, "tmp"))
     check_equal(left, [], "what is left in the directory for temporary files")
     check_equal(rows(node, "SELECT * FROM leases"), [], "leases of ended jobs")

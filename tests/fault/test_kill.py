@@ -198,7 +198,7 @@ def test_push(scratch):
 
 
 def test_pull(scratch):
-    kill_at_each_point(scratch, prepare_pull, ("pull.",))
+    kill_at_each_point(scratch, prepare_pull, ("pull.", "layers."))
 
 
 def test_run_rm(scratch):

@@ -1,12 +1,12 @@
 /* Any bytes as a name that a user or an archive gives: IDs, image names, paths of members. */
 #include "cleanup.h"
 #include "commit_name.h"
+#include "convert_path.h"
 #include "elf_arch.h"
 #include "fuzz_check.h"
 #include "id.h"
 #include "path_text.h"
 #include "reference.h"
-#include "unpack_path.h"
 
 /* Any path becomes the name of an image. */
 static void check_image_names(const char *text)
@@ -56,9 +56,9 @@ static void check_text_of_path(const char *path)
 /* The one form of a member's name leads nowhere else. */
 static void check_member(const char *raw)
 {
-    char path[UNPACK_PATH_MAX] = "untouched";
+    char path[CONVERT_PATH_MAX] = "untouched";
     struct err err = ERR_INIT;
-    int rc = unpack_path_normalise(raw, path, &err);
+    int rc = convert_path_normalise(raw, path, &err);
     if (rc < 0) {
         fuzz_check_failure(rc, &err);
         return;
@@ -68,10 +68,10 @@ static void check_member(const char *raw)
     cleanup_free char *framed = NULL;
     CHECK(asprintf(&framed, "/%s/", path) > 0);
     CHECK(!strstr(framed, "/../") && !strstr(framed, "/./"));
-    char again[UNPACK_PATH_MAX];
-    CHECK(unpack_path_normalise(len > 0 ? path : ".", again, NULL) == 0);
+    char again[CONVERT_PATH_MAX];
+    CHECK(convert_path_normalise(len > 0 ? path : ".", again, NULL) == 0);
     CHECK(strcmp(again, path) == 0);
-    CHECK(unpack_path_parent_len(path) <= len && unpack_path_is_within(path, ""));
+    CHECK(convert_path_parent_len(path) <= len && convert_path_is_within(path, ""));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

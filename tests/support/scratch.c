@@ -33,7 +33,7 @@ int scratch_setup(void **state)
 /* Unmounts below `path`, last mount first. */
 static void unmount_below(const char *path)
 {
-    for (int round = 0; round < 64; round++) {
+    for (int round = 0; round < 1024; round++) {
         cleanup_file FILE *mounts = fopen("/proc/self/mounts", "re");
         char line[8192];
         char last[4096] = "";

@@ -1,6 +1,6 @@
 /* commit_fixture.h - a real node with a real engine, for the tests of the jobs in snapd/commit.
  *
- * Archives are unpacked by the real confined child. Runs are made by hand: a row, and an overlay
+ * Archives are converted by the real confined child. Runs are made by hand: a row, and an overlay
  * that the test mounts over a tree of its own, so that nothing of snapd/run or snapd/restore but
  * the run's lock takes part. *state is a struct commit_world; see capture_fixture.h for the tools
  * that look at layers.

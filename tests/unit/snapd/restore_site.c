@@ -2,7 +2,7 @@
 
 #include "log.h"
 #include "pull.h"
-#include "unpack_fixture.h"
+#include "tree_look.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -185,7 +185,7 @@ void push_image(struct restore_site *site, struct remote *remote, const char *re
 static void copy_blob(struct restore_site *site, const struct digest *digest)
 {
     struct err err = ERR_INIT;
-    struct buf buf = BUF_INIT(16 << 20);
+    struct buf buf = BUF_INIT(64 << 20);
     struct digest copied;
     must(blobs_read(site->source, digest, &buf, &err), &err);
     must(blobs_put(site->node->blobs, buf_str(&buf), buf.len, &copied, &err), &err);

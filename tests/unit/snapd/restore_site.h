@@ -1,5 +1,5 @@
-/* restore_site.h - a node, a remote and images to pull, for the tests of pulling and unpacked
- * layers.
+/* restore_site.h - a node, a remote and images to pull, for the tests of pulling and of layer
+ * images.
  *
  * The node is a real one (node_open) in a scratch directory with the embedded remote; its engine
  * knows the jobs image.pull and image.rm. Images are made in a store of their own and pushed, so
@@ -75,5 +75,5 @@ int run_faulted(struct restore_site *site, const char *fault,
                 int (*work)(struct restore_site *site));
 
 bool node_has_blob(struct restore_site *site, const struct digest *digest);
-/* Numbers of files in DATA/layout/blobs/sha256 and of directories in DATA/layers and DATA/tmp. */
+/* Numbers of files in DATA/layout/blobs/sha256 and of entries of DATA/layers and DATA/tmp. */
 int count_in(struct restore_site *site, const char *directory);

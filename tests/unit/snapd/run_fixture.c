@@ -9,6 +9,7 @@
 #include "recover.h"
 #include "run.h"
 #include "run_rollback.h"
+#include "tar_builder.h"
 #include "tree.h"
 
 #include <fcntl.h>
@@ -17,7 +18,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <sys/xattr.h>
 #include <time.h>
 
 static const struct job_kind *const kinds[] = {&run_create_job, &run_rm_job,       &run_reset_job,
@@ -131,7 +131,7 @@ const char *run_world_state(const struct run_world *world, const char *id)
     return state;
 }
 
-static int count_entries(const struct run_world *world, const char *name)
+int run_world_count(const struct run_world *world, const char *name)
 {
     const struct scratch *scratch = world->scratch;
     int count = 0;
@@ -152,7 +152,7 @@ void run_world_assert_gone(const struct run_world *world, const char *id)
     assert_false(run_world_exists(world, name));
     snprintf(name, sizeof name, "data/runs/%s", id);
     assert_false(run_world_exists(world, name));
-    assert_int_equal(count_entries(world, "data/tmp"), 0);
+    assert_int_equal(run_world_count(world, "data/tmp"), 0);
 }
 
 void run_world_assert_ready(const struct run_world *world, const char *id)
@@ -172,41 +172,41 @@ void run_world_assert_ready(const struct run_world *world, const char *id)
 
 /* Images. */
 
-static void give_attributes(int fd)
+/* The root directory of the topmost layer; the others do not list theirs. */
+static void add_root(struct tar_builder *tar)
 {
-    const struct timespec times[] = {{.tv_sec = 1000000000, .tv_nsec = 1},
-                                     {.tv_sec = 1000000000, .tv_nsec = 123456789}};
-    assert_int_equal(fchown(fd, 7, 8), 0);
-    assert_int_equal(fchmod(fd, 02751), 0);
-    assert_int_equal(fsetxattr(fd, "user.note", "kept", 4, 0), 0);
-    assert_int_equal(fsetxattr(fd, "trusted.overlay.opaque", "y", 1, 0), 0);
-    assert_int_equal(futimens(fd, times), 0);
+    tar_text(tar, "mtime", "1000000000.123456789");
+    tar_text(tar, "SCHILY.xattr.user.note", "kept");
+    tar_add(tar,
+            &(struct tar_member){.name = "./", .type = '5', .mode = 02751, .uid = 7, .gid = 8});
 }
 
-static void write_in(int dir_fd, const char *name, const char *text)
+/* The layer with this number from the top. */
+static void make_layer(struct tar_builder *tar, const char *salt, size_t number)
 {
-    cleanup_fd int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(fdio_write_full(fd, text, strlen(text)), 0);
-}
-
-/* The layer with this number from the top, as the cache holds it. */
-static void put_into_cache(const struct run_world *world, const struct digest *chain, size_t number)
-{
-    struct digest_text hex = digest_hex(chain);
     char text[32];
     char only[48];
-    if (faccessat(world->node->layers_fd, hex.s, F_OK, 0) == 0)
-        return;
-    cleanup_fd int dir = fdio_open_dir(world->node->layers_fd, hex.s, 0755, NULL);
-    assert_true(dir >= 0);
     snprintf(text, sizeof text, "%zu", number);
     snprintf(only, sizeof only, "only-%zu", number);
-    write_in(dir, "which", text);
-    write_in(dir, only, text);
     if (number == 0)
-        give_attributes(dir);
+        add_root(tar);
+    tar_file(tar, only, text);
+    tar_file(tar, "salt", salt);
+    tar_file(tar, "which", text);
+    tar_end(tar);
 }
+
+/* Every second layer is the same empty one, and none lists its root. */
+static void make_odd_layer(struct tar_builder *tar, const char *salt, size_t number)
+{
+    char only[48];
+    snprintf(only, sizeof only, "only-%zu", number);
+    if (number % 2 == 1)
+        tar_file(tar, only, salt);
+    tar_end(tar);
+}
+
+typedef void make_layer_fn(struct tar_builder *tar, const char *salt, size_t number);
 
 struct image {
     struct catalog_image row;
@@ -218,32 +218,33 @@ struct image {
     struct digest_text manifest;
 };
 
-static void put_blob(const struct run_world *world, const char *text, struct digest_text *ret)
+static void put_blob(const struct run_world *world, const char *bytes, size_t len,
+                     struct digest_text *ret)
 {
     struct digest digest;
-    assert_int_equal(blobs_put(world->node->blobs, text, strlen(text), &digest, NULL), 0);
+    assert_int_equal(blobs_put(world->node->blobs, bytes, len, &digest, NULL), 0);
     *ret = digest_format(&digest);
 }
 
-static void put_layers(const struct run_world *world, const char *salt, size_t count,
-                       struct image *ret)
+static void put_layers(const struct run_world *world, make_layer_fn *make, const char *salt,
+                       size_t count, struct image *ret)
 {
     struct digest chains[OCI_LAYERS_MAX];
     for (size_t i = 0; i < count; i++) {
-        char bytes[64];
-        snprintf(bytes, sizeof bytes, "layer %s %zu", salt, i);
-        put_blob(world, bytes, &ret->texts[i]);
+        struct tar_builder tar = {0};
+        make(&tar, salt, count - 1 - i);
+        put_blob(world, tar.bytes, tar.len, &ret->texts[i]);
         assert_int_equal(digest_parse(ret->texts[i].s, &ret->diff_ids[i], NULL), 0);
         ret->layers[i] = (struct catalog_layer){.digest = ret->texts[i].s,
                                                 .media_type = (char *)OCI_MEDIA_LAYER,
-                                                .size = (int64_t)strlen(bytes),
+                                                .size = (int64_t)tar.len,
                                                 .diff_id = ret->texts[i].s};
+        tar_free(&tar);
     }
     assert_int_equal(oci_chain_ids(ret->diff_ids, count, chains, NULL), 0);
     for (size_t i = 0; i < count; i++) {
         ret->chains[i] = digest_format(&chains[i]);
         ret->layers[i].chain_id = ret->chains[i].s;
-        put_into_cache(world, &chains[i], count - 1 - i);
     }
 }
 
@@ -263,14 +264,14 @@ static char *put_documents(const struct run_world *world, size_t count, struct i
                   "os", "linux", "config", "Env", "PATH=/bin", "LANG=C", "WorkingDir", "/srv/app",
                   "rootfs", "type", "layers", "diff_ids", diff_ids);
     cleanup_free char *config_text = json_doc_dump(config);
-    put_blob(world, config_text, &ret->config);
+    put_blob(world, config_text, strlen(config_text), &ret->config);
     cleanup_json json_t *manifest =
         json_pack("{s:i,s:s,s:{s:s,s:s,s:i},s:O}", "schemaVersion", 2, "mediaType",
                   OCI_MEDIA_MANIFEST, "config", "mediaType", OCI_MEDIA_CONFIG, "digest",
                   ret->config.s, "size", (int)strlen(config_text), "layers", layers);
     char *text = json_doc_dump(manifest);
     assert_non_null(text);
-    put_blob(world, text, &ret->manifest);
+    put_blob(world, text, strlen(text), &ret->manifest);
     ret->row = (struct catalog_image){.digest = ret->manifest.s,
                                       .media_type = (char *)OCI_MEDIA_MANIFEST,
                                       .size = (int64_t)strlen(text),
@@ -282,12 +283,12 @@ static char *put_documents(const struct run_world *world, size_t count, struct i
     return text;
 }
 
-char *run_world_image(struct run_world *world, const char *name, const char *salt,
-                      size_t layer_count)
+static char *put_image(struct run_world *world, make_layer_fn *make, const char *name,
+                       const char *salt, size_t layer_count)
 {
     struct image image;
     struct err err = ERR_INIT;
-    put_layers(world, salt, layer_count, &image);
+    put_layers(world, make, salt, layer_count, &image);
     free(put_documents(world, layer_count, &image));
     int rc = catalog_image_put(world->node->catalog, &image.row, &err);
     if (rc == 0 && name)
@@ -297,12 +298,23 @@ char *run_world_image(struct run_world *world, const char *name, const char *sal
     return strdup(image.manifest.s);
 }
 
+char *run_world_image(struct run_world *world, const char *name, const char *salt,
+                      size_t layer_count)
+{
+    return put_image(world, make_layer, name, salt, layer_count);
+}
+
+char *run_world_odd_image(struct run_world *world, const char *name, size_t layer_count)
+{
+    return put_image(world, make_odd_layer, name, "odd", layer_count);
+}
+
 void run_world_remote_image(struct run_world *world, const char *repository, const char *tag,
                             const char *salt, size_t layer_count)
 {
     struct node *node = world->node;
     struct image image;
-    put_layers(world, salt, layer_count, &image);
+    put_layers(world, make_layer, salt, layer_count, &image);
     cleanup_free char *manifest = put_documents(world, layer_count, &image);
     for (size_t i = 0; i <= layer_count; i++) {
         bool uploaded;

@@ -1,7 +1,7 @@
 /* run_fixture.h - a real node with a real engine and images, for the tests of snapd/run.
  *
- * Layers are put into the cache as unpacked directories, so no archive is read here; everything
- * else is as in the daemon: catalog, blobs, jobs, overlay mounts. run_world_stop() and
+ * Everything is as in the daemon: catalog, blobs, jobs, layers that are converted and mounted,
+ * overlay mounts. run_world_stop() and
  * run_world_start() are a restart, run_world_reboot() in between what a reboot does to RUN.
  */
 #pragma once
@@ -40,7 +40,7 @@ void run_world_reboot(struct run_world *world);
  * different `salt` share nothing. */
 char *run_world_image(struct run_world *world, const char *name, const char *salt,
                       size_t layer_count);
-/* Puts it into this node's remote alone, its layers into the cache: what a pull needs. */
+/* Puts it into this node's remote alone: what a pull needs. */
 void run_world_remote_image(struct run_world *world, const char *repository, const char *tag,
                             const char *salt, size_t layer_count);
 
@@ -67,6 +67,11 @@ void run_world_killed_job(struct run_world *world, const char *kind, const char 
 /* Waits until no job is unfinished. */
 void run_world_settle(struct run_world *world);
 
+/* An image in which every second layer from the top is the same empty one, the others hold
+ * "only-<number>" with "odd" in it, and no layer lists its root directory. Caller frees. */
+char *run_world_odd_image(struct run_world *world, const char *name, size_t layer_count);
+/* Number of entries of a directory below the scratch directory. */
+int run_world_count(const struct run_world *world, const char *name);
 bool run_world_exists(const struct run_world *world, const char *name);
 bool run_world_is_mounted(const struct run_world *world, const char *id);
 /* Content of a file below the scratch directory. */

@@ -1,4 +1,4 @@
-/* tar_builder.h - tar archives made block by block, right or wrong, for tests of unpacking.
+/* tar_builder.h - tar archives made block by block, right or wrong, for tests of converting.
  *
  * Shares no code with the product and uses no library, so that a test says exactly which bytes it
  * means. Failures of memory end the test.

@@ -138,7 +138,7 @@ static void test_a10_long_names(void **state)
                             "test $(readlink out/longlink | tr -d '\\n' | wc -c) = 4000");
 }
 
-/* Deeper than unpacking goes: a layer that could not be restored is not made. */
+/* Deeper than converting goes: a layer that could not be restored is not made. */
 static void test_a10_paths_that_cannot_be_restored(void **state)
 {
     struct capture_fixture *fixture = *state;

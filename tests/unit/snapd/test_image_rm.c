@@ -39,12 +39,12 @@ static int count_blobs(struct restore_site *site)
     return count_in(site, "layout/blobs/sha256");
 }
 
-static void unpack(struct restore_site *site, const char *digest)
+static void convert(struct restore_site *site, const char *digest)
 {
     struct err err = ERR_INIT;
     struct catalog_image image;
     assert_int_equal(catalog_image_get(site->node->catalog, digest, &image, &err), 0);
-    if (layers_ensure(site->node, &image, &err) < 0)
+    if (layers_ensure(site->node, &image, NULL, NULL, NULL, &err) < 0)
         fail_msg("%s", err.text);
     catalog_image_free(&image);
 }
@@ -63,7 +63,7 @@ static void test_names(void **state)
     cleanup_made_image struct made_image a = small_image(site, "a");
     install_image(site, &a, "app:1");
     add_name(site, "app:2", a.text);
-    unpack(site, a.text);
+    convert(site, a.text);
     remove_ok(site, "app:1", 1, false);
     assert_true(has_image(site, a.text));
     assert_int_equal(count_blobs(site), 4);
@@ -96,7 +96,7 @@ static void test_by_digest(void **state)
     assert_int_equal(count_blobs(site), 0);
 }
 
-/* What another image has in common stays, unpacked layers too. */
+/* What another image has in common stays, layer images too. */
 static void test_shared_layers(void **state)
 {
     struct restore_site *site = *state;
@@ -104,8 +104,8 @@ static void test_shared_layers(void **state)
     cleanup_made_image struct made_image b = small_image(site, "b");
     install_image(site, &a, "a:1");
     install_image(site, &b, "b:1");
-    unpack(site, a.text);
-    unpack(site, b.text);
+    convert(site, a.text);
+    convert(site, b.text);
     assert_int_equal(count_in(site, "layers"), 3);
     remove_ok(site, "a:1", 1, true);
     assert_int_equal(count_in(site, "layers"), 2);
@@ -113,7 +113,7 @@ static void test_shared_layers(void **state)
     assert_true(node_has_blob(site, &b.layers[1].digest));
     assert_false(node_has_blob(site, &a.layers[1].digest));
     assert_false(node_has_blob(site, &a.digest));
-    unpack(site, b.text);
+    convert(site, b.text);
 }
 
 static void test_in_use(void **state)

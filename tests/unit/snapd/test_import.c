@@ -117,6 +117,43 @@ static void architecture_is(struct commit_world *world, const char *script, cons
     catalog_image_free(&image);
 }
 
+/* The diff ID of a tree with one of everything never changes, whatever an archive goes through on
+ * its way into a layer. */
+static void test_golden_tree(void **state)
+{
+    struct commit_world *world = *state;
+    commit_script(
+        world,
+        "export TZ=UTC0; mkdir -p g/etc/d g/dev g/var/empty g/many; cd g; echo hi >etc/conf; ln "
+        "etc/conf etc/link;"
+        "ln -s conf etc/sym; mknod dev/null c 1 3; mknod dev/b b 7 1; mkfifo pipe; seq 20000 >big;"
+        "chmod 4755 big; truncate -s 3M sparse;"
+        "printf end | dd of=sparse bs=1 seek=2000000 conv=notrunc 2>/dev/null;"
+        "setfattr -n user.a -v b etc/conf; setfattr -n trusted.t -v x etc/d;"
+        "setfacl -m u:33:rw etc/conf; setfacl -d -m u:44:rwx etc/d; setcap cap_net_raw+ep big;"
+        "echo x >\"$(printf 'na\\303\\257ve \\377 name')\"; mkdir -p $(printf 'deep/%.0s' $(seq "
+        "60));"
+        "chown -R 1234:4321 deep; (cd many; seq 3000 | xargs touch);"
+        "find . -depth -exec touch -h -d '2001-02-03 04:05:06.123456789' {} +;"
+        "touch -d '1960-01-01 00:00:00.5' pipe; chown 3000000000:4000000000 pipe; cd ..;"
+        "tar -C g --format=posix --xattrs --xattrs-include='*' --acls -cf g.tar .;"
+        "tar -C g --format=posix --xattrs --xattrs-include='*' --acls -S -cf parts.tar etc/d big "
+        "deep/deep/deep sparse many");
+    static const struct {
+        const char *archive;
+        const char *diff_id;
+    } cases[] = {
+        {"g.tar", "sha256:f652fc5150349d6e68bd9e5a0153d9f4f221dba689ff0c6bac19e9dbedf4bc57"},
+        {"parts.tar", "sha256:0898a00edcc690417caae657dfca871b2608eb8ee7eec7d62f6b7aa0b0bf77c8"},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        cleanup_free char *digest = commit_import(world, cases[i].archive, i ? "p:1" : "g:1");
+        struct catalog_image image = get_image(world, digest);
+        assert_string_equal(image.layers[0].diff_id, cases[i].diff_id);
+        catalog_image_free(&image);
+    }
+}
+
 /* From a program in the tree; links and devices of the tree lead nowhere outside. */
 static void test_architecture(void **state)
 {
@@ -256,7 +293,7 @@ static void test_kill_after_the_upload_is_gone(void **state)
 static void test_kill_and_failure_at_each_step(void **state)
 {
     struct commit_world *world = *state;
-    static const char *const points[] = {"import.unpacked", "import.blobs-stored",
+    static const char *const points[] = {"import.converted", "import.blobs-stored",
                                          "import.recorded", "publish.before-dir-sync",
                                          "catalog.after-commit"};
     commit_make_tree(world);
@@ -385,6 +422,7 @@ int main(void)
         import_test(test_root_filesystem),
         import_test(test_one_tree_one_digest),
         import_test(test_stock_tools_read_it),
+        import_test(test_golden_tree),
         import_test(test_architecture),
         import_test(test_names_from_paths),
         import_test(test_a_taken_name),

@@ -90,6 +90,7 @@ static void test_pull_by_tag(void **state)
                         digest_format(&a.layers[1].digest).s);
     assert_name(site, "app:1", a.text);
     assert_int_equal(count_blobs(site), 4);
+    assert_int_equal(count_in(site, "layers"), 2); /* the node is warm */
     struct blobs_ref *refs;
     size_t count;
     assert_int_equal(blobs_index_read(site->node->blobs, &refs, &count, NULL), 0);
@@ -367,6 +368,7 @@ static void assert_nothing_left(struct restore_site *site)
 {
     assert_int_equal(count_blobs(site), 0);
     assert_int_equal(count_images(site), 0);
+    assert_int_equal(count_in(site, "layers"), 0);
     assert_int_equal(count_in(site, "tmp"), 0);
 }
 
@@ -546,7 +548,10 @@ static void test_pull_faults(void **state)
     push_image(site, site->node->remote, "images/app", "1", &a);
     assert_int_equal(run_faulted(site, "pull.blobs-stored=eio", pull_faulted), 1);
     assert_nothing_left(site);
-    static const char *const kills[] = {"publish.before-rename=kill:3", "pull.blobs-stored=kill",
+    assert_int_equal(run_faulted(site, "layers.converted=enospc:2", pull_faulted), 1);
+    assert_nothing_left(site);
+    static const char *const kills[] = {"publish.before-rename=kill:3", "layers.converted=kill:2",
+                                        "layers.published=kill", "pull.blobs-stored=kill",
                                         "pull.recorded=kill"};
     for (size_t i = 0; i < ARRAY_SIZE(kills); i++) {
         assert_int_equal(run_faulted(site, kills[i], pull_faulted), 128 + SIGKILL);

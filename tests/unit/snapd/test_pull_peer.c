@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "fake_http.h"
+#include "layers.h"
 #include "pull.h"
 #include "restore_site.h"
 
@@ -172,6 +173,7 @@ static void test_many_at_once(void **state)
         assert_int_equal(count_requests(&peer, peer.rules[i].path), 1);
     assert_int_equal(count_in(site, "layout/blobs/sha256"), 5);
     assert_int_equal(count_in(site, "layout/.varve"), 1);
+    assert_int_equal(count_in(site, "layers"), 3);
     assert_int_equal(count_in(site, "tmp"), 0);
     end(&peer);
 }
@@ -274,6 +276,64 @@ static void test_stop_in_silence(void **state)
     end(&peer);
 }
 
+/* Of a layer whose image or blob is lost, the other one is used. */
+static void test_half_a_layer(void **state)
+{
+    struct restore_site *site = *state;
+    struct peer peer;
+    char key[LAYERS_KEY_LEN];
+    begin(&peer, site);
+    json_decref(run_job_ok(site, "image.pull", peer.word));
+    assert_int_equal(count_in(site, "layers"), 3);
+    size_t before = fake_http_count(peer.fake);
+    snprintf(key, sizeof key, "diff-%.64s", digest_hex(&peer.image.layers[1].diff_id).s);
+    assert_int_equal(layers_remove(site->node, key, NULL), 0);
+    assert_int_equal(count_in(site, "layers"), 2);
+    json_decref(run_job_ok(site, "image.pull", peer.word));
+    assert_int_equal(count_in(site, "layers"), 3);
+    assert_int_equal(fake_http_count(peer.fake), before + 1);
+    assert_int_equal(blobs_remove(site->node->blobs, &peer.image.layers[2].digest, NULL), 0);
+    cleanup_json json_t *result = run_job_ok(site, "image.pull", peer.word);
+    assert_int_equal(json_integer_value(json_object_get(result, "downloaded")),
+                     peer.image.layers[2].size);
+    assert_int_equal(count_requests(&peer, peer.rules[4].path), 2);
+    assert_int_equal(fake_http_count(peer.fake), before + 3);
+    json_decref(run_job_ok(site, "image.rm", peer.word));
+    assert_nothing_left(site);
+    end(&peer);
+}
+
+/* Layers that arrive as they should and are no layers, or not those of the config. */
+static void test_bad_content(void **state)
+{
+    struct restore_site *site = *state;
+    static const struct {
+        const char *member;
+        const char *packer;
+        bool other_diff_id;
+        const char *code;
+        const char *part;
+    } cases[] = {
+        {"fine", "gzip -nc", true, "digest_mismatch", "layer 2 of 2"},
+        {"../up", "gzip -nc", false, "damaged", "../up"},
+        {"fine", "gzip -nc | head -c 60", false, "damaged", "layer 2 of 2"},
+        {"fine", "head -c 700", false, "digest_mismatch", "layer 2 of 2"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cleanup_made_image struct made_image image = {.layer_count = 0};
+        struct tar_builder tar = {0};
+        add_noise_layer(site, &image, "a");
+        tar_file(&tar, cases[i].member, "x");
+        add_layer(site, &image, &tar, cases[i].packer);
+        if (cases[i].other_diff_id)
+            image.layers[1].diff_id = image.layers[1].digest;
+        finish_image(site, &image);
+        push_image(site, site->node->remote, "images/app", "1", &image);
+        run_job_bad(site, "image.pull", "app:1", cases[i].code, cases[i].part);
+        assert_nothing_left(site);
+    }
+}
+
 /* What cannot be used here is refused before a layer is asked for. */
 static void test_refused_before_layers(void **state)
 {
@@ -348,6 +408,8 @@ int main(void)
         T(test_stop_in_silence),
         T(test_refused_before_layers),
         T(test_other_platform),
+        T(test_half_a_layer),
+        T(test_bad_content),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

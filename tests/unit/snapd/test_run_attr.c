@@ -40,6 +40,7 @@ static void test_everything_is_copied(void **state)
     assert_int_equal(fsetxattr(from, "trusted.note", "t", 1, 0), 0);
     assert_int_equal(fsetxattr(from, "trusted.overlay.opaque", "y", 1, 0), 0);
     assert_int_equal(fsetxattr(from, "trusted.overlay.origin", "z", 1, 0), 0);
+    assert_int_equal(fsetxattr(from, "trusted.varve.implied", "y", 1, 0), 0);
     assert_int_equal(futimens(from, times), 0);
     assert_int_equal(run_attr_copy(from, to, NULL), 0);
     assert_int_equal(fstat(to, &st), 0);
@@ -54,8 +55,32 @@ static void test_everything_is_copied(void **state)
     assert_int_equal(fgetxattr(to, "trusted.note", value, sizeof value), 1);
     assert_int_equal(fgetxattr(to, "trusted.overlay.opaque", value, sizeof value), -1);
     assert_int_equal(fgetxattr(to, "trusted.overlay.origin", value, sizeof value), -1);
+    assert_int_equal(fgetxattr(to, "trusted.varve.implied", value, sizeof value), -1);
     /* A repeated job does it again. */
     assert_int_equal(run_attr_copy(from, to, NULL), 0);
+}
+
+static void test_a_root_that_is_implied(void **state)
+{
+    const struct scratch *scratch = *state;
+    cleanup_fd int fd = make(scratch, "root");
+    struct stat st;
+    struct err err = ERR_INIT;
+    assert_int_equal(run_attr_is_implied(fd, &err), 0);
+    assert_int_equal(fsetxattr(fd, "trusted.varve.implied", "y", 1, 0), 0);
+    assert_int_equal(run_attr_is_implied(fd, &err), 1);
+    assert_int_equal(fsetxattr(fd, "trusted.varve.implied", "something long", 14, 0), 0);
+    assert_int_equal(run_attr_is_implied(fd, &err), 1);
+    assert_int_equal(run_attr_is_implied(-1, &err), -EBADF);
+    assert_int_equal(fchown(fd, 3, 4), 0);
+    assert_int_equal(fchmod(fd, 07700), 0);
+    assert_int_equal(run_attr_default(fd, NULL), 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_mode, S_IFDIR | 0755);
+    assert_int_equal(st.st_uid, 0);
+    assert_int_equal(st.st_gid, 0);
+    assert_int_equal(st.st_mtim.tv_sec, 0);
+    assert_int_equal(run_attr_default(-1, &err), -EBADF);
 }
 
 /* In the kernel's form: version 2, then tag, permissions, id. user::rwx, user:1000:r--,
@@ -108,6 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         scratch_test(test_everything_is_copied),
+        scratch_test(test_a_root_that_is_implied),
         scratch_test(test_access_lists),
         scratch_test(test_failures),
     };

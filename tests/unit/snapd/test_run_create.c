@@ -216,6 +216,29 @@ static void test_image_in_use_is_kept(void **state)
     assert_int_equal(catalog_image_remove(world->node->catalog, digest, NULL), 0);
 }
 
+/* Layers that an image has several times, and a root that no layer lists. */
+static void test_odd_layers(void **state)
+{
+    struct run_world *world = *state;
+    const struct scratch *scratch = run_world_scratch(world);
+    free(run_world_odd_image(world, "base:latest", 6));
+    run_world_create(world, "r1");
+    run_world_assert_file(world, "run/runs/r1/rootfs/only-1", "odd");
+    run_world_assert_file(world, "run/runs/r1/rootfs/only-5", "odd");
+    assert_int_equal(run_world_count(world, "run/runs/r1/rootfs"), 3);
+    assert_int_equal(run_world_count(world, "run/layers"), 4);
+    struct stat st;
+    assert_int_equal(fstatat(scratch->fd, "run/runs/r1/rootfs", &st, 0), 0);
+    assert_int_equal(st.st_mode, S_IFDIR | 0755);
+    assert_int_equal(st.st_uid, 0);
+    assert_int_equal(st.st_gid, 0);
+    assert_int_equal(st.st_mtim.tv_sec, 0);
+    const char *rootfs = scratch_path(scratch, "run/runs/r1/rootfs");
+    assert_int_equal(getxattr(rootfs, "trusted.varve.implied", NULL, 0), -1);
+    run_world_remove(world, "r1");
+    assert_int_equal(run_world_count(world, "run/layers"), 0);
+}
+
 static void test_127_layers(void **state)
 {
     struct run_world *world = *state;
@@ -316,6 +339,7 @@ int main(void)
         world_test(test_unknown_directory),
         world_test(test_pull),
         world_test(test_image_in_use_is_kept),
+        world_test(test_odd_layers),
         world_test(test_127_layers),
         world_test(test_many_at_once),
 #ifdef VARVE_FAULT_POINTS

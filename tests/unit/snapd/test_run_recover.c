@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -89,6 +90,52 @@ static void test_damaged_runs(void **state)
     assert_true(run_world_exists(world, "data/runs/unknown"));
     run_world_remove(world, "r2");
     run_world_assert_gone(world, "r2");
+}
+
+/* Mounted layers outlive the daemon, and go with the last run that stands on them. */
+static void test_layers_through_a_restart(void **state)
+{
+    struct run_world *world = *state;
+    run_world_create(world, "r1");
+    run_world_create(world, "r2");
+    int count = run_world_count(world, "run/layers");
+    assert_true(count > 0);
+    run_world_stop(world);
+    assert_int_equal(run_world_count(world, "run/layers"), count);
+    run_world_start(world);
+    run_recover(world->node);
+    assert_int_equal(run_world_count(world, "run/layers"), count);
+    run_world_remove(world, "r1");
+    assert_int_equal(run_world_count(world, "run/layers"), count);
+    run_world_assert_ready(world, "r2");
+    run_world_remove(world, "r2");
+    assert_int_equal(run_world_count(world, "run/layers"), 0);
+}
+
+/* What nobody stands on after a start is unmounted; what vanished is mounted again. */
+static void test_layers_that_vanished(void **state)
+{
+    struct run_world *world = *state;
+    const struct scratch *scratch = run_world_scratch(world);
+    run_world_create(world, "r1");
+    int count = run_world_count(world, "run/layers");
+    run_world_stop(world);
+    cleanup_dir DIR *dir = opendir(scratch_path(scratch, "run/layers"));
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        char name[300];
+        snprintf(name, sizeof name, "run/layers/%s", entry->d_name);
+        if (entry->d_name[0] != '.')
+            assert_int_equal(umount2(scratch_path(scratch, name), UMOUNT_NOFOLLOW), 0);
+    }
+    assert_int_equal(mkdirat(scratch->fd, "run/layers/stray", 0700), 0);
+    assert_int_equal(mount("tmpfs", scratch_path(scratch, "run/layers/stray"), "tmpfs", 0, NULL),
+                     0);
+    run_world_start(world);
+    run_recover(world->node);
+    assert_int_equal(run_world_count(world, "run/layers"), count);
+    run_world_assert_ready(world, "r1");
+    run_world_create(world, "r2");
+    run_world_assert_ready(world, "r2");
 }
 
 static void add_row(struct run_world *world, const char *id, const char *job_id)
@@ -231,6 +278,8 @@ int main(void)
         world_test(test_reboot),
         world_test(test_run_in_use_through_a_restart),
         world_test(test_damaged_runs),
+        world_test(test_layers_through_a_restart),
+        world_test(test_layers_that_vanished),
         world_test(test_left_over_creation),
         world_test(test_left_over_removal),
         world_test(test_left_over_removal_in_use),

@@ -331,7 +331,7 @@ static void test_attempts_and_steps(void **state)
     fixture->clock.offset_ns = 20;
     step(fixture, "j-1", "fetch");
     fixture->clock.offset_ns = 30;
-    step(fixture, "j-1", "unpack");
+    step(fixture, "j-1", "convert");
     /* The daemon is killed here and starts again. */
     fixture_close(fixture);
     fixture_open(fixture);
@@ -339,7 +339,7 @@ static void test_attempts_and_steps(void **state)
     start(fixture, "j-1");
     step(fixture, "j-1", "fetch");
     fixture->clock.offset_ns = 50;
-    step(fixture, "j-1", "unpack");
+    step(fixture, "j-1", "convert");
     fixture->clock.offset_ns = 60;
     finish(fixture, "j-1", CATALOG_JOB_DONE);
     struct catalog_job job;
@@ -347,12 +347,12 @@ static void test_attempts_and_steps(void **state)
     assert_int_equal(job.attempt, 2);
     assert_int_equal(job.started_ns, 10);
     assert_int_equal(job.finished_ns, 60);
-    assert_string_equal(job.step, "unpack");
+    assert_string_equal(job.step, "convert");
     catalog_job_free(&job);
     static const struct catalog_step expected[] = {{(char *)"fetch", 1, 20, 30},
-                                                   {(char *)"unpack", 1, 30, 0},
+                                                   {(char *)"convert", 1, 30, 0},
                                                    {(char *)"fetch", 2, 40, 50},
-                                                   {(char *)"unpack", 2, 50, 60}};
+                                                   {(char *)"convert", 2, 50, 60}};
     struct catalog_step *steps;
     size_t count;
     assert_int_equal(catalog_job_steps(fixture->catalog, "j-1", &steps, &count, NULL), 0);
