@@ -1,9 +1,11 @@
 #include "overlay.h"
 
 #include "cleanup.h"
+#include "erofs_mount.h"
 #include "mountinfo.h"
 #include "overlay_internal.h"
 #include "scratch.h"
+#include "spawn.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -23,9 +25,9 @@
 
 #include <cmocka.h>
 
-static const char hex[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab";
+static const char hex[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef01";
 
-/* Names of layers as the cache has them: 64 hex digits, "0000" topmost. */
+/* Names of layers as long as the cache has them: 70 characters, "0000" topmost. */
 struct layers {
     char names[127][80];
     const char *list[127];
@@ -109,13 +111,14 @@ static void super_options(const char *target, char *ret, size_t size)
         }
 }
 
-static void check_layers(const struct scratch *scratch, enum overlay_way way, int count)
+static void check_mounted(const struct scratch *scratch, const struct request *with,
+                          enum overlay_way way, int count)
 {
-    struct layers layers;
-    struct request request;
+    struct request request = *with;
     struct err err = ERR_INIT;
-    make_layers(scratch, &layers, count);
-    make_request(scratch, &layers, count, &request);
+    request.mount.upper = request.upper;
+    request.mount.work = request.work;
+    request.mount.target = request.target;
     int rc = overlay_mount_by(&request.mount, way, &err);
     assert_string_equal(err.text, "");
     assert_int_equal(rc, 0);
@@ -133,6 +136,55 @@ static void check_layers(const struct scratch *scratch, enum overlay_way way, in
     assert_int_equal(overlay_unmount(request.target, &err), 0);
     assert_int_equal(overlay_is_mounted(request.target, NULL), 0);
     assert_int_equal(faccessat(scratch->fd, "root/which", F_OK, 0), -1);
+}
+
+static void check_layers(const struct scratch *scratch, enum overlay_way way, int count)
+{
+    struct layers layers;
+    struct request request;
+    make_layers(scratch, &layers, count);
+    make_request(scratch, &layers, count, &request);
+    check_mounted(scratch, &request, way, count);
+    close(request.mount.lowers_dir);
+}
+
+/* Mounts an image of each layer's directory on that directory. */
+static void mount_images(const struct scratch *scratch, const struct layers *layers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char directory[512];
+        char image[512];
+        struct err err = ERR_INIT;
+        snprintf(directory, sizeof directory, "%s/layers/%s", scratch->path, layers->names[i]);
+        snprintf(image, sizeof image, "%s/image-%d", scratch->path, i);
+        const char *const argv[] = {"mkfs.erofs", "--quiet", image, directory, NULL};
+        assert_int_equal(spawn_tool(argv, NULL, &err), 0);
+        cleanup_fd int file = open(image, O_RDONLY | O_CLOEXEC);
+        cleanup_fd int point = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (erofs_mount_attach(file, point, &err) < 0)
+            fail_msg("%s", err.text);
+    }
+}
+
+/* As runs have them: each layer is a mount, and the overlay keeps what it stands on. */
+static void test_127_mounted_images(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct layers layers;
+    struct request request;
+    make_layers(scratch, &layers, 127);
+    make_request(scratch, &layers, 127, &request);
+    mount_images(scratch, &layers, 127);
+    check_mounted(scratch, &request, OVERLAY_CONTEXT, 127);
+    check_mounted(scratch, &request, OVERLAY_CLASSIC, 127);
+    assert_int_equal(overlay_mount(&request.mount, NULL), 0);
+    for (int i = 0; i < 127; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/layers/%s", scratch->path, layers.names[i]);
+        assert_int_equal(umount2(path, UMOUNT_NOFOLLOW), 0);
+    }
+    assert_content(scratch, "root/only-126", "126");
+    assert_int_equal(overlay_unmount(request.target, NULL), 0);
     close(request.mount.lowers_dir);
 }
 
@@ -506,6 +558,7 @@ int main(void)
         scratch_test(test_one_layer),
         scratch_test(test_127_layers_by_context),
         scratch_test(test_127_layers_by_mount_call),
+        scratch_test(test_127_mounted_images),
         scratch_test(test_paths_stand_in_mountinfo),
         scratch_test(test_awkward_names),
         scratch_test(test_semantics),
