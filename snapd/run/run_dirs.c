@@ -46,6 +46,8 @@ static int set_attributes(struct node *node, const struct catalog_image *image, 
     for (size_t i = image->layer_count; i-- > 0;) {
         char key[LAYERS_KEY_LEN];
         int rc = layers_find(node, &image->layers[i], key, err);
+        if (rc == 0)
+            rc = err_fail(err, ERR_NOT_FOUND, "the image of layer %zu is gone", i + 1);
         cleanup_fd int root = rc < 0 ? rc : layers_mount_open(node, key, err);
         if (root < 0)
             return root;
