@@ -10,6 +10,7 @@
 
 enum {
     NAMES_TEXT_MAX = 600, /* bytes of a list of names in a message */
+    OPEN_ATTEMPTS = 1000,
 };
 
 static const char what[] = "manifest.json";
@@ -32,7 +33,12 @@ int import_docker_open(int dir_fd, const char *name, uint64_t *ret_size, struct 
     const struct open_how how = {.flags = O_PATH | O_CLOEXEC,
                                  .resolve =
                                      RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV};
-    cleanup_fd int probe = (int)syscall(SYS_openat2, dir_fd, name, &how, sizeof how);
+    cleanup_fd int probe = -1;
+    for (int attempt = 0; attempt < OPEN_ATTEMPTS && probe < 0; attempt++) {
+        probe = (int)syscall(SYS_openat2, dir_fd, name, &how, sizeof how);
+        if (probe < 0 && errno != EAGAIN) /* a rename or mount elsewhere disturbed the walk */
+            break;
+    }
     if (probe < 0)
         return fail_open(errno, name, err);
     struct stat st;
