@@ -90,11 +90,11 @@ static int add_layer(struct export *export, const struct member *member, struct 
     if (lseek(unpacked.fd, 0, SEEK_SET) < 0)
         return err_errno(err, errno, "cannot read an unpacked layer");
     char path[NAME_MAX_LEN];
-    snprintf(path, sizeof path, "%s", member->hex);
+    snprintf(path, sizeof path, "%.64s", member->hex);
     rc = export_tar_dir(&export->tar, path, err);
     if (rc < 0)
         return rc;
-    snprintf(path, sizeof path, "%s/layer.tar", member->hex);
+    snprintf(path, sizeof path, "%.64s/layer.tar", member->hex);
     rc = export_copy(export, unpacked.fd, size, path, diff_id, "an unpacked layer", false, err);
     export->done += (uint64_t)layer->size;
     return rc;
@@ -104,7 +104,7 @@ static int add_config(struct export *export, const struct member *member, struct
 {
     const struct buf *text = &export->image.config_text;
     char path[NAME_MAX_LEN];
-    snprintf(path, sizeof path, "%s.json", member->hex);
+    snprintf(path, sizeof path, "%.64s.json", member->hex);
     export->done += text->len;
     return export_tar_bytes(&export->tar, path, buf_str(text), text->len, err);
 }

@@ -165,7 +165,7 @@ int import_docker_layer(struct import *import, const struct import_docker_layer 
                         uint64_t done, uint64_t total, struct oci_descriptor *ret, struct err *err)
 {
     struct taking taking = {.import = import, .layer = layer, .done = done, .total = total};
-    enum packing packing;
+    enum packing packing = PACKED_NOT;
     int rc = find_packing(layer, &packing, err);
     if (rc == 0)
         rc = packing == PACKED_NOT ? pack(&taking, layer->fd, layer->size, ret, err)

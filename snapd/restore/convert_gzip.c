@@ -65,7 +65,7 @@ static int header_bytes(struct convert_codec *codec, size_t len, const uint8_t *
 /* A name or comment, of any length, up to its NUL byte. */
 static int skip_text(struct convert_codec *codec, struct err *err)
 {
-    const uint8_t *byte;
+    const uint8_t *byte = NULL;
     int rc;
     do
         rc = header_bytes(codec, 1, &byte, err);
@@ -75,7 +75,7 @@ static int skip_text(struct convert_codec *codec, struct err *err)
 
 static int skip_extra(struct convert_codec *codec, struct err *err)
 {
-    const uint8_t *bytes;
+    const uint8_t *bytes = NULL;
     int rc = header_bytes(codec, 2, &bytes, err);
     if (rc < 0)
         return rc;
@@ -86,7 +86,7 @@ static int check_header_crc(struct convert_codec *codec, struct err *err)
 {
     struct gzip_state *state = codec->state;
     const uint32_t crc = state->header_crc & 0xFFFF;
-    const uint8_t *bytes;
+    const uint8_t *bytes = NULL;
     int rc = header_bytes(codec, 2, &bytes, err);
     if (rc < 0)
         return rc;
@@ -98,7 +98,7 @@ static int begin_member(struct convert_codec *codec, struct err *err)
 {
     struct gzip_state *state = codec->state;
     state->header_crc = 0;
-    const uint8_t *fixed;
+    const uint8_t *fixed = NULL;
     int rc = header_bytes(codec, HEADER_FIXED, &fixed, err);
     if (rc < 0)
         return rc;

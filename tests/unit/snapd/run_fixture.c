@@ -286,7 +286,7 @@ static char *put_documents(const struct run_world *world, size_t count, struct i
 static char *put_image(struct run_world *world, make_layer_fn *make, const char *name,
                        const char *salt, size_t layer_count)
 {
-    struct image image;
+    struct image image = {.row = {.digest = NULL}};
     struct err err = ERR_INIT;
     put_layers(world, make, salt, layer_count, &image);
     free(put_documents(world, layer_count, &image));
@@ -313,7 +313,7 @@ void run_world_remote_image(struct run_world *world, const char *repository, con
                             const char *salt, size_t layer_count)
 {
     struct node *node = world->node;
-    struct image image;
+    struct image image = {.row = {.digest = NULL}};
     put_layers(world, make_layer, salt, layer_count, &image);
     cleanup_free char *manifest = put_documents(world, layer_count, &image);
     for (size_t i = 0; i <= layer_count; i++) {
