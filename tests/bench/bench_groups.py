@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 
+import layouts
 import trees
 from measure import Case, group, seconds, shell
 
@@ -28,7 +29,7 @@ class Image:
         self.layers = {}
         for packing in UNTAR:
             layout = site.path("layout-" + packing)
-            self.layers[packing] = trees.oci_layout(layout, self.tar, packing)
+            self.layers[packing] = layouts.make(layout, [(self.tar, packing)])[0]
             site.push(layout, "bench-" + packing)
 
 
@@ -50,7 +51,7 @@ def cold_of(site, rounds, image, packing, untar):
     host = site.registry.host
     name = f"{host}/varve/bench-{packing}:1"
     root = os.path.join(site.disk, "root")
-    blob = f"http://{host}/v2/varve/bench-{packing}/blobs/{image.layers[packing]['layer']}"
+    blob = f"http://{host}/v2/varve/bench-{packing}/blobs/{image.layers[packing]['digest']}"
     pipeline = f"mkdir {root}; curl -sSf {blob} | {untar} | tar -C {root} --xattrs -xf -"
     environment = site.podman_environment()
 
@@ -193,7 +194,7 @@ def large(site, rounds):
           "|---|---:|---:|---:|")
     for label, source in (("1,000,000 files", tar), ("sparse file of 20 GiB", sparse + ".tar")):
         layout = site.path("large")
-        trees.oci_layout(layout, source, "zstd")
+        layouts.make(layout, [(source, "zstd")])
         site.push(layout, "large")
         shell(f"rm -rf {layout} {source}")
         large_one(site, label)
@@ -217,7 +218,7 @@ def inflate(site, rounds):
     """Why gzip layers go through ISA-L: the packaged inflaters on one layer."""
     image = image_of(site)
     layer = site.path("layout-gzip", "blobs", "sha256",
-                      image.layers["gzip"]["layer"].split(":")[1])
+                      image.layers["gzip"]["digest"].split(":")[1])
     group("Inflating a gzip layer", [
         Case("gzip -d", f"gzip -d < {layer} > /dev/null"),
         Case("pigz -d (zlib)", f"pigz -d < {layer} > /dev/null"),

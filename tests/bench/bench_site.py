@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import harness  # pylint: disable=wrong-import-position
 from measure import shell  # pylint: disable=wrong-import-position
 
@@ -73,8 +74,8 @@ class Site:
         self.node = None
 
     def push(self, layout, name):
-        """Puts an OCI layout's image "bench" into the registry."""
-        shell(f"skopeo copy -q --preserve-digests --dest-tls-verify=false oci:{layout}:bench "
+        """Puts an OCI layout's image into the registry."""
+        shell(f"skopeo copy -q --preserve-digests --dest-tls-verify=false oci:{layout}:it "
               f"docker://{self.registry.host}/varve/{name}:1")
 
     def podman_environment(self):

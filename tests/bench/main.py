@@ -8,8 +8,8 @@ import os
 import platform
 import sys
 
+from bench_site import Site  # makes the shared modules known
 import bench_groups as groups
-from bench_site import Site
 
 
 def main():

@@ -1,13 +1,12 @@
-"""Deterministic trees and the images made of them.
+"""Deterministic trees to make images of.
 
 The text is made of words with a frequency like that of source code, so that it shrinks to about a
 third, as the files of a Python or Node environment do.
 """
-import hashlib
-import json
+import io
 import os
 import random
-import subprocess
+import tarfile
 
 from measure import shell
 
@@ -62,8 +61,6 @@ def agent_tree(root, files=20000, total=420 << 20, seed=1):
 
 def many_files_tar(path, count):
     """A tar of `count` files of a few bytes, written without a tree."""
-    import io
-    import tarfile
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         for number in range(count):
             if number % 500 == 0:
@@ -82,46 +79,3 @@ def busybox(root):
     shell(f"cp /bin/busybox {root}/bin/busybox")
     for name in ("sh", "true", "ls", "cat", "rm", "tar", "find"):
         os.symlink("busybox", os.path.join(root, "bin", name))
-
-
-def digest_of(path):
-    return "sha256:" + subprocess.run(["openssl", "dgst", "-sha256", "-r", path], check=True,
-                                      capture_output=True, text=True).stdout.split()[0]
-
-
-PACKING = {"zstd": ("zstd -q -3 -T2", "+zstd"), "gzip": ("gzip -6", "+gzip"), "tar": ("cat", "")}
-
-
-def oci_layout(path, tar, packing):
-    """An OCI image layout with one layer, the tar, under the name "bench"."""
-    blobs = os.path.join(path, "blobs", "sha256")
-    os.makedirs(blobs, exist_ok=True)
-    command, suffix = PACKING[packing]
-    layer = os.path.join(path, "layer")
-    shell(f"{command} < {tar} > {layer}")
-
-    def put(document):
-        data = json.dumps(document).encode()
-        name = hashlib.sha256(data).hexdigest()
-        with open(os.path.join(blobs, name), "wb") as f:
-            f.write(data)
-        return {"digest": "sha256:" + name, "size": len(data)}
-
-    config = put({"architecture": "amd64", "os": "linux", "config": {"Cmd": ["/bin/sh"]},
-                  "rootfs": {"type": "layers", "diff_ids": [digest_of(tar)]},
-                  "history": [{"created_by": "bench"}]})
-    digest = digest_of(layer)
-    size = os.path.getsize(layer)
-    os.rename(layer, os.path.join(blobs, digest.split(":")[1]))
-    kind = "application/vnd.oci.image."
-    manifest = put({"schemaVersion": 2, "mediaType": kind + "manifest.v1+json",
-                    "config": dict(config, mediaType=kind + "config.v1+json"),
-                    "layers": [{"mediaType": kind + "layer.v1.tar" + suffix, "digest": digest,
-                                "size": size}]})
-    with open(os.path.join(path, "oci-layout"), "w", encoding="ascii") as f:
-        f.write('{"imageLayoutVersion":"1.0.0"}')
-    with open(os.path.join(path, "index.json"), "w", encoding="ascii") as f:
-        json.dump({"schemaVersion": 2, "manifests": [
-            dict(manifest, mediaType=kind + "manifest.v1+json",
-                 annotations={"org.opencontainers.image.ref.name": "bench"})]}, f)
-    return {"layer": digest, "size": size}
