@@ -211,7 +211,7 @@ static int start(struct life *life, struct err *err)
     for (size_t i = 0; i < ARRAY_SIZE(keep); i++)
         if (keep[i] >= 0)
             child.keep[child.keep_count++] = keep[i];
-    life->child = fork();
+    life->child = sandbox_cgroup_fork(&life->cgroup);
     if (life->child == 0) {
         close(sync[0]);
         sandbox_child_run(&child);
@@ -221,10 +221,8 @@ static int start(struct life *life, struct err *err)
     sandbox_io_given(&life->io);
     close(life->control_inner);
     life->control_inner = -1;
-    if (rc == 0) {
-        sandbox_cgroup_add(&life->cgroup, life->child);
+    if (rc == 0)
         rc = sandbox_child_lead(sync[0], life->child, err);
-    }
     close(sync[0]);
     return rc;
 }

@@ -5,11 +5,15 @@
 #include "fdio.h"
 
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     MOUNTINFO_MAX = 16 << 20, /* bytes; hosts with thousands of mounts have some MiB */
@@ -107,17 +111,37 @@ struct sandbox_cgroup sandbox_cgroup_make(const char *id)
     return cgroup;
 }
 
-void sandbox_cgroup_add(struct sandbox_cgroup *cgroup, pid_t pid)
+/* Returns as fork() does; -1 with errno when there is no such call or it is forbidden. */
+static pid_t fork_into(int cgroup_fd)
 {
-    if (cgroup->path[0] == '\0')
-        return;
-    char path[600];
+    struct clone_args args = {
+        .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)cgroup_fd};
+    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
+}
+
+/* Moves a process that runs already. The child waits for its client's word before it starts
+ * anything. */
+static void move_in(struct sandbox_cgroup *cgroup, int cgroup_fd, pid_t pid)
+{
     char text[32];
-    snprintf(path, sizeof path, "%s/cgroup.procs", cgroup->path);
     int len = snprintf(text, sizeof text, "%d\n", (int)pid);
-    cleanup_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+    cleanup_fd int fd = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
     if (fd < 0 || fdio_write_full(fd, text, (size_t)len) < 0)
         sandbox_cgroup_remove(cgroup);
+}
+
+pid_t sandbox_cgroup_fork(struct sandbox_cgroup *cgroup)
+{
+    if (cgroup->path[0] == '\0')
+        return fork();
+    cleanup_fd int fd = open(cgroup->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    pid_t pid = fd < 0 ? -1 : fork_into(fd);
+    if (pid >= 0)
+        return pid;
+    pid = fork();
+    if (pid > 0)
+        move_in(cgroup, fd, pid);
+    return pid;
 }
 
 void sandbox_cgroup_remove(struct sandbox_cgroup *cgroup)

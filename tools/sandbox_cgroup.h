@@ -18,8 +18,10 @@ struct sandbox_cgroup {
 
 /* Makes the cgroup, after removing those of clients that are gone. */
 struct sandbox_cgroup sandbox_cgroup_make(const char *id);
-/* Moves a process in; what it starts afterwards is in it too. */
-void sandbox_cgroup_add(struct sandbox_cgroup *cgroup, pid_t pid);
+/* fork(), with the child in the cgroup; what it starts is in it too. Started there where the kernel
+ * can (5.7), as moving a process makes it wait for every processor, 10 to 20 ms. The caller has one
+ * thread. */
+pid_t sandbox_cgroup_fork(struct sandbox_cgroup *cgroup);
 /* Removes the cgroup, whose processes have ended. */
 void sandbox_cgroup_remove(struct sandbox_cgroup *cgroup);
 

@@ -3,7 +3,9 @@
 #include "cleanup.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -81,6 +83,35 @@ static int check_proc(int root_fd, const char *rootfs, struct err *err)
     return rc;
 }
 
+/* Takes RUN with the mounts of all other runs out of the view; `rootfs` is RUN/runs/ID/rootfs. RUN
+ * is a mount of its own on itself, so the path is still there. One that is none (a client of a
+ * daemon that has ended, on another view of the host) stays: it is read-only like the rest. */
+static int drop_other_runs(const char *rootfs, struct err *err)
+{
+    enum {
+        LEVELS = 3
+    };
+    char run_dir[PATH_MAX];
+    struct statx stx;
+    size_t len = strlen(rootfs);
+    if (len >= sizeof run_dir)
+        return err_fail(err, ERR_INVALID, "the path %.100s... is too long", rootfs);
+    memcpy(run_dir, rootfs, len + 1);
+    for (int level = 0; level < LEVELS; level++) {
+        char *slash = strrchr(run_dir, '/');
+        if (!slash || slash == run_dir)
+            return 0;
+        *slash = '\0';
+    }
+    if (statx(AT_FDCWD, run_dir, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &stx) < 0)
+        return err_errno(err, errno, "cannot look at %s", run_dir);
+    if (!(stx.stx_attributes & STATX_ATTR_MOUNT_ROOT))
+        return 0;
+    if (umount2(run_dir, MNT_DETACH | UMOUNT_NOFOLLOW) < 0)
+        return err_errno(err, errno, "cannot take the other runs out of the sandbox's view");
+    return 0;
+}
+
 int sandbox_view_enter(const char *rootfs, const char *console, struct err *err)
 {
     if (unshare(CLONE_NEWNS) < 0)
@@ -96,7 +127,9 @@ int sandbox_view_enter(const char *rootfs, const char *console, struct err *err)
     cleanup_fd int console_fd = console ? copy_mount(console, err) : -1;
     if (console && console_fd < 0)
         return console_fd;
-    rc = make_read_only(err);
+    rc = drop_other_runs(rootfs, err);
+    if (rc == 0)
+        rc = make_read_only(err);
     if (rc == 0)
         rc = make_dev(console_fd, err);
     if (rc == 0)

@@ -108,6 +108,47 @@ static void test_mounts_inside_keep_their_flags(void **state)
     assert_int_equal(in_view(rootfs, NULL, make_file, scratch_path(scratch, "rootfs/ro/x")), EROFS);
 }
 
+static int count_mounts(const char *path)
+{
+    int count = 0;
+    char *line = NULL;
+    size_t room = 0;
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    while (f && getline(&line, &room, f) > 0)
+        count += strstr(line, path) != NULL;
+    free(line);
+    if (f)
+        (void)fclose(f);
+    return count;
+}
+
+/* bubblewrap reads the list of mounts again and again, and nobody's business are they. */
+static void test_mounts_of_other_runs_are_gone(void **state)
+{
+    const struct scratch *scratch = *state;
+    char run_dir[200];
+    char rootfs[240];
+    char other[240];
+    snprintf(run_dir, sizeof run_dir, "%s", scratch_path(scratch, "run"));
+    snprintf(rootfs, sizeof rootfs, "%s/runs/a/rootfs", run_dir);
+    snprintf(other, sizeof other, "%s/runs/b", run_dir);
+    assert_int_equal(mkdir(run_dir, 0755), 0);
+    assert_int_equal(mount(run_dir, run_dir, NULL, MS_BIND, NULL), 0);
+    assert_int_equal(mount(NULL, run_dir, NULL, MS_SHARED, NULL), 0);
+    assert_int_equal(mkdir(scratch_path(scratch, "run/runs"), 0755), 0);
+    assert_int_equal(mkdir(scratch_path(scratch, "run/runs/a"), 0755), 0);
+    assert_int_equal(mkdir(other, 0755), 0);
+    assert_int_equal(mkdir(rootfs, 0755), 0);
+    assert_int_equal(mount("t", rootfs, "tmpfs", 0, NULL), 0);
+    assert_int_equal(mount("t", other, "tmpfs", 0, NULL), 0);
+    char new_file[260];
+    snprintf(new_file, sizeof new_file, "%s/new", rootfs);
+    assert_int_equal(in_view(rootfs, NULL, make_file, new_file), 0);
+    assert_int_equal(access(new_file, F_OK), 0);
+    assert_int_equal(in_view(rootfs, NULL, count_mounts, run_dir), 1);
+    assert_int_equal(count_mounts(run_dir), 3);
+}
+
 static void test_devices_are_private(void **state)
 {
     const struct scratch *scratch = *state;
@@ -192,6 +233,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_only_the_root_filesystem_may_be_written, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_mounts_inside_keep_their_flags, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_mounts_of_other_runs_are_gone, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_devices_are_private, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_the_terminal_is_the_console, scratch_setup,
