@@ -4,6 +4,7 @@
 #include "catalog_image.h"
 #include "catalog_lease.h"
 #include "log.h"
+#include "oci_image.h"
 #include "pull.h"
 
 int commit_blobs_lease_keys(struct job *job, const char *const *keys, size_t count, struct err *err)
@@ -29,6 +30,22 @@ int commit_blobs_lease(struct job *job, const struct digest *digest, struct err 
     char key[DIGEST_TEXT_LEN + 8];
     snprintf(key, sizeof key, "blob:%s", digest_format(digest).s);
     return commit_blobs_lease_keys(job, (const char *[]){key}, 1, err);
+}
+
+int commit_blobs_lease_layers(struct job *job, const struct catalog_image *image, struct err *err)
+{
+    size_t count = 0;
+    char keys[3 * OCI_LAYERS_MAX][DIGEST_TEXT_LEN + 8];
+    const char *list[3 * OCI_LAYERS_MAX];
+    for (size_t i = 0; i < image->layer_count && i < OCI_LAYERS_MAX; i++) {
+        const struct catalog_layer *layer = &image->layers[i];
+        snprintf(keys[count++], sizeof keys[0], "blob:%s", layer->digest);
+        snprintf(keys[count++], sizeof keys[0], "diff:%s", layer->diff_id);
+        snprintf(keys[count++], sizeof keys[0], "layer:%s", layer->chain_id);
+    }
+    for (size_t i = 0; i < count; i++)
+        list[i] = keys[i];
+    return commit_blobs_lease_keys(job, list, count, err);
 }
 
 int commit_blobs_put(struct job *job, const char *bytes, size_t len, struct digest *ret,

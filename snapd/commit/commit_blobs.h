@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "catalog_image.h"
 #include "digest.h"
 #include "engine.h"
 
@@ -17,6 +18,9 @@ int commit_blobs_lease(struct job *job, const struct digest *digest, struct err 
 /* The same for any objects (catalog_lease.h has the form of the keys), all in one transaction. */
 int commit_blobs_lease_keys(struct job *job, const char *const *keys, size_t count,
                             struct err *err);
+/* What the layers of an image are here: their blobs, and their layer images under both of the keys
+ * that they may have (catalog_lease.h). */
+int commit_blobs_lease_layers(struct job *job, const struct catalog_image *image, struct err *err);
 /* Leases and stores a small blob (config, manifest). */
 int commit_blobs_put(struct job *job, const char *bytes, size_t len, struct digest *ret,
                      struct err *err);

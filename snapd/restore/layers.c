@@ -123,14 +123,14 @@ int layers_work_wait_below(struct layers_work *work, size_t index, struct err *e
 {
     for (;;) {
         struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
+        clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += ASK_MS * 1000000L;
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
         pthread_mutex_lock(&work->lock);
         bool there = all_present(work, index);
         if (!there && !work->failed)
-            (void)pthread_cond_timedwait(&work->changed, &work->lock, &until);
+            (void)pthread_cond_clockwait(&work->changed, &work->lock, CLOCK_MONOTONIC, &until);
         pthread_mutex_unlock(&work->lock);
         if (there)
             return 0;

@@ -34,15 +34,17 @@ enum {
 struct layers_fetch {
     /* Brings the blob of layer `index` into the store, digest checked; one that is there is fine,
      * and then the watch hears nothing. Called for each layer that has no image, on several threads
-     * at once. */
-    int (*blob)(void *arg, size_t index, const struct remote_watch *watch, struct err *err);
+     * at once. `stop` is to be asked also while nothing moves: another layer may have failed. */
+    int (*blob)(void *arg, size_t index, const struct remote_watch *watch, convert_stop *stop,
+                void *stop_arg, struct err *err);
     void *arg;
 };
 
 /* `fetch` NULL: the blobs are in the store. `stop` as for convert_wait(); called on several
  * threads. The first failure ends the work on the other layers and is returned, with the layer's
- * number. The caller holds leases on blobs and layers ("layer:<chain ID>", "diff:<diff ID>") or a
- * run's reference to the image. */
+ * number. A blob of the store that turns out to be damaged is fetched again, or with `fetch` NULL
+ * ERR_DIGEST. The caller holds leases on blobs and layers ("layer:<chain ID>", "diff:<diff ID>") or
+ * a run's reference to the image. */
 int layers_ensure(struct node *node, const struct catalog_image *image,
                   const struct layers_fetch *fetch, convert_stop *stop, void *stop_arg,
                   struct err *err);
@@ -62,5 +64,7 @@ int layers_remove_queued(struct node *node, const char *object, struct err *err)
 
 /* At the start, before anybody works with layers: removes images without a row, rows without an
  * image or with another size, and what else lies in DATA/layers (directories of earlier versions).
- * All of it is a cache. Failures are logged and do not stop the others (I9). */
+ * All of it is a cache, but for the directories that a run stands on which was mounted by an
+ * earlier version: they go at a start that finds no such run. Failures are logged and do not stop
+ * the others (I9). */
 void layers_recover(struct node *node);

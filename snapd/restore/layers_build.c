@@ -17,6 +17,7 @@ struct build {
     struct digest digest;              /* of the blob */
     struct digest diff_id;
     struct publish publish;
+    bool from_store;              /* the blob was there before */
     struct convert *convert;      /* NULL before it began; owned */
     struct convert_result result; /* once it is done; owned */
     struct layers_busy chain;
@@ -75,6 +76,7 @@ static int start_on_store(struct build *build, struct err *err)
     cleanup_fd int blob = blobs_open_blob(build->work->node->blobs, &build->digest, &size, err);
     if (blob < 0)
         return blob;
+    build->from_store = true;
     if (size != (uint64_t)build->layer->size)
         return err_fail(err, ERR_DAMAGED, "its blob has %llu bytes instead of %lld",
                         (unsigned long long)size, (long long)build->layer->size);
@@ -86,7 +88,9 @@ static int feed(struct build *build, struct err *err)
 {
     const struct layers_fetch *fetch = build->work->fetch;
     const struct remote_watch watch = {.begun = on_begun, .grown = on_grown, .arg = build};
-    int rc = fetch ? fetch->blob(fetch->arg, build->index, &watch, err) : 0;
+    int rc = fetch
+                 ? fetch->blob(fetch->arg, build->index, &watch, layers_work_stop, build->work, err)
+                 : 0;
     if (rc == 0 && !build->convert)
         rc = start_on_store(build, err);
     if (rc == 0)
@@ -149,6 +153,53 @@ static int convert(struct build *build, struct err *err)
     return rc;
 }
 
+/* Whether the store's blob is not what its name says; *ret_why tells then. */
+static bool is_blob_damaged(const struct build *build, const struct err *failure,
+                            struct err *ret_why)
+{
+    if (!build->from_store || failure->code == ERR_INTERRUPTED || failure->code == ERR_CANCELLED ||
+        failure->code == ERR_NO_SPACE)
+        return false;
+    return blobs_verify(build->work->node->blobs, &build->digest, ret_why) < 0 &&
+           ret_why->code == ERR_DIGEST;
+}
+
+/* A file of the right size counts as the blob until somebody reads it (blobs.h), as happened now.
+ * Who can fetch it does so. */
+static int convert_again(struct build *build, const struct err *why, struct err *err)
+{
+    log_event(LOG_WARN, "blob-damaged", "error", why->text, NULL);
+    convert_free(build->convert);
+    build->convert = NULL;
+    build->from_store = false;
+    int rc = blobs_remove(build->work->node->blobs, &build->digest, err);
+    if (rc < 0)
+        return rc;
+    if (ftruncate(build->publish.fd, 0) < 0)
+        return err_errno(err, errno, "cannot empty a temporary file");
+    return convert(build, err);
+}
+
+static int convert_checked(struct build *build, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    struct err why = ERR_INIT;
+    int rc = convert(build, &failure);
+    if (rc >= 0)
+        return rc;
+    if (!is_blob_damaged(build, &failure, &why)) {
+        if (err)
+            *err = failure;
+        return rc;
+    }
+    if (build->work->fetch)
+        return convert_again(build, &why, err);
+    err_hint(&why, "fetch it again: varve image pull NAME");
+    if (err)
+        *err = why;
+    return -why.num;
+}
+
 /* Publishing */
 
 static int record(struct build *build, const char *key, struct err *err)
@@ -192,8 +243,11 @@ static int publish(struct build *build, struct err *err)
     int rc = FAULT_POINT("layers.converted", err);
     if (rc == 0)
         rc = publish_commit(&build->publish, node->layers_fd, key, PUBLISH_REPLACE, err);
-    if (rc < 0)
+    if (rc < 0) {
+        if (build->publish.temp[0] == '\0') /* it has its name, which may not last */
+            take_back(node, key);
         return rc;
+    }
     rc = FAULT_POINT("layers.published", err);
     if (rc == 0)
         rc = record(build, key, err);
@@ -241,6 +295,6 @@ int layers_build(struct layers_work *work, size_t index, struct err *err)
         return rc < 0 ? rc : 0;
     rc = publish_begin(work->node->temp_fd, 0400, &build.publish, err);
     if (rc == 0)
-        rc = convert(&build, err);
+        rc = convert_checked(&build, err);
     return rc == 0 ? publish(&build, err) : rc;
 }

@@ -21,15 +21,14 @@ static bool is_busy(const void *node, const char *what, const char *digest)
     return false;
 }
 
-/* A clock that is set meanwhile makes one wait longer or shorter, no more. */
 static void wait_for_word(void)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ASK_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
-    (void)pthread_cond_timedwait(&left, &lock, &until);
+    (void)pthread_cond_clockwait(&left, &lock, CLOCK_MONOTONIC, &until);
 }
 
 int layers_busy_enter(struct layers_busy *busy, const void *node, const char *what,

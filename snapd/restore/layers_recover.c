@@ -1,7 +1,9 @@
 #include "catalog_layer.h"
 #include "cleanup.h"
+#include "digest.h"
 #include "layers.h"
 #include "log.h"
+#include "mountinfo.h"
 #include "tree.h"
 
 #include <fcntl.h>
@@ -29,6 +31,34 @@ static bool agrees(const struct rows *rows, const char *name, const struct stat 
     return false;
 }
 
+/* Whether a run stands on something else than mounted layer images. Before there were such,
+ * overlays stood on directories in DATA/layers; one that has lived through the daemon's upgrade
+ * still does, and must not lose its files. True also when it cannot be found out. */
+static bool is_old_run_mounted(const struct node *node)
+{
+    cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
+    struct mountinfo_entry entry;
+    cleanup_free char *runs = NULL;
+    cleanup_free char *layers = NULL;
+    if (asprintf(&runs, "%s/runs/", node->run_dir) < 0 ||
+        asprintf(&layers, "%s/layers/", node->run_dir) < 0 ||
+        mountinfo_open("self", &info, NULL) < 0)
+        return true;
+    int rc;
+    while ((rc = mountinfo_next(&info, &entry, NULL)) > 0)
+        if (strcmp(entry.type, "overlay") == 0 && strncmp(entry.point, runs, strlen(runs)) == 0 &&
+            !strstr(entry.super_options, layers))
+            return true;
+    return rc < 0;
+}
+
+/* A layer as earlier versions unpacked it: DATA/layers/<hex>/. */
+static bool is_unpacked(const char *name, const struct stat *st)
+{
+    struct digest digest;
+    return S_ISDIR(st->st_mode) && digest_parse_hex(name, &digest, NULL) == 0;
+}
+
 static void remove_entry(struct node *node, const char *name)
 {
     struct err failure = ERR_INIT;
@@ -40,6 +70,8 @@ static void remove_entry(struct node *node, const char *name)
 /* Everything without a row is what a crash or an earlier version left. */
 static void check_entries(struct node *node, const struct rows *rows)
 {
+    int old_mounted = -1; /* not known yet */
+    int kept = 0;
     cleanup_fd int fd = openat(node->layers_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
@@ -52,9 +84,18 @@ static void check_entries(struct node *node, const struct rows *rows)
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
             fstatat(node->layers_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        if (!agrees(rows, entry->d_name, &st))
-            remove_entry(node, entry->d_name);
+        if (agrees(rows, entry->d_name, &st))
+            continue;
+        if (is_unpacked(entry->d_name, &st)) {
+            old_mounted = old_mounted < 0 ? is_old_run_mounted(node) : old_mounted;
+            kept += old_mounted;
+            if (old_mounted)
+                continue;
+        }
+        remove_entry(node, entry->d_name);
     }
+    if (kept > 0)
+        log_event(LOG_INFO, "unpacked-layers-kept", "reason", "a mounted run stands on them", NULL);
 }
 
 static void check_rows(struct node *node, const struct rows *rows)

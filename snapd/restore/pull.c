@@ -141,7 +141,7 @@ static int take_config(struct pull *pull, const struct remote_manifest *bytes, s
 {
     int rc = commit_blobs_lease(pull->job, &pull->image.manifest.config.digest, err);
     if (rc == 0)
-        rc = pull_blob(pull, OCI_LAYERS_MAX, NULL, err);
+        rc = pull_blob(pull, OCI_LAYERS_MAX, NULL, job_stop, pull->job, err);
     if (rc < 0)
         return rc;
     const struct oci_descriptor descriptor = {
@@ -154,27 +154,10 @@ static int take_config(struct pull *pull, const struct remote_manifest *bytes, s
     return rc == 0 ? commit_image_record(&pull->image, "pull", &pull->row, err) : rc;
 }
 
-/* Blobs, and layer images under both of the keys that they may get, before anybody looks for them
- * (I5). */
-static int lease_layers(struct pull *pull, struct err *err)
+static int fetch_one(void *arg, size_t index, const struct remote_watch *watch, convert_stop *stop,
+                     void *stop_arg, struct err *err)
 {
-    size_t count = 0;
-    char keys[3 * OCI_LAYERS_MAX][DIGEST_TEXT_LEN + 8];
-    const char *list[3 * OCI_LAYERS_MAX];
-    for (size_t i = 0; i < pull->row.layer_count; i++) {
-        const struct catalog_layer *layer = &pull->row.layers[i];
-        snprintf(keys[count++], sizeof keys[0], "blob:%s", layer->digest);
-        snprintf(keys[count++], sizeof keys[0], "diff:%s", layer->diff_id);
-        snprintf(keys[count++], sizeof keys[0], "layer:%s", layer->chain_id);
-    }
-    for (size_t i = 0; i < count; i++)
-        list[i] = keys[i];
-    return commit_blobs_lease_keys(pull->job, list, count, err);
-}
-
-static int fetch_one(void *arg, size_t index, const struct remote_watch *watch, struct err *err)
-{
-    return pull_blob(arg, index, watch, err);
+    return pull_blob(arg, index, watch, stop, stop_arg, err);
 }
 
 /* Downloads layers and converts them on the way. A layer whose image is here already, made of
@@ -183,7 +166,8 @@ static int fetch_layers(struct pull *pull, struct err *err)
 {
     const struct layers_fetch by_pull = {.blob = fetch_one, .arg = pull};
     size_t count = pull->row.layer_count;
-    int rc = lease_layers(pull, err);
+    /* Before anybody looks for them (I5). */
+    int rc = commit_blobs_lease_layers(pull->job, &pull->row, err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < count; i++)
@@ -192,7 +176,7 @@ static int fetch_layers(struct pull *pull, struct err *err)
     for (size_t i = 0; i < count && rc == 0; i++) {
         if (pull->settled[i])
             continue;
-        rc = pull_blob(pull, i, NULL, err);
+        rc = pull_blob(pull, i, NULL, job_stop, pull->job, err);
         if (rc < 0)
             return err_wrap(err, rc, "layer %zu of %zu", i + 1, count);
     }

@@ -6,7 +6,9 @@
 struct transfer {
     struct pull *pull;
     size_t index;
-    struct err stop; /* why the job asked for the end */
+    convert_stop *stop;
+    void *stop_arg;
+    struct err cause; /* why the end was asked for */
 };
 
 static const struct oci_descriptor *blob_of(const struct pull *pull, size_t index)
@@ -32,8 +34,9 @@ static int on_progress(void *arg, uint64_t done, uint64_t total)
     struct transfer *transfer = arg;
     struct pull *pull = transfer->pull;
     (void)total;
-    return job_progress(pull->job, note(pull, transfer->index, done), pull->total, "bytes",
-                        &transfer->stop) < 0;
+    return transfer->stop(transfer->stop_arg, &transfer->cause) < 0 ||
+           job_progress(pull->job, note(pull, transfer->index, done), pull->total, "bytes",
+                        &transfer->cause) < 0;
 }
 
 /* The blob is there. */
@@ -48,22 +51,24 @@ static int finish(struct pull *pull, size_t index, bool downloaded, struct err *
     return job_progress(pull->job, sum, pull->total, "bytes", err);
 }
 
-int pull_blob(struct pull *pull, size_t index, const struct remote_watch *watch, struct err *err)
+int pull_blob(struct pull *pull, size_t index, const struct remote_watch *watch, convert_stop *stop,
+              void *stop_arg, struct err *err)
 {
     const struct oci_descriptor *blob = blob_of(pull, index);
-    struct transfer transfer = {.pull = pull, .index = index, .stop = ERR_INIT};
+    struct transfer transfer = {
+        .pull = pull, .index = index, .stop = stop, .stop_arg = stop_arg, .cause = ERR_INIT};
     cleanup_layers_busy struct layers_busy busy = {.node = NULL};
     struct digest_text text = digest_format(&blob->digest);
     bool downloaded = false;
-    int rc = layers_busy_enter(&busy, pull->node, "blob", text.s, job_stop, pull->job, err);
+    int rc = layers_busy_enter(&busy, pull->node, "blob", text.s, stop, stop_arg, err);
     if (rc < 0)
         return rc;
     rc = remote_pull_blob(pull->remote, pull->ref->repository, pull->node->blobs, &blob->digest,
                           (uint64_t)blob->size, on_progress, &transfer, watch, &downloaded, err);
     layers_busy_leave(&busy);
-    if (rc < 0 && transfer.stop.code != ERR_NONE) {
+    if (rc < 0 && transfer.cause.code != ERR_NONE) {
         err_clear(err);
-        return err_fail(err, transfer.stop.code, "%s", transfer.stop.text);
+        return err_fail(err, transfer.cause.code, "%s", transfer.cause.text);
     }
     return rc < 0 ? rc : finish(pull, index, downloaded, err);
 }

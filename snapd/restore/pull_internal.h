@@ -5,6 +5,7 @@
 #pragma once
 
 #include "commit_image.h"
+#include "convert.h"
 #include "engine.h"
 #include "image_ref.h"
 
@@ -28,7 +29,9 @@ struct pull {
 
 /* Brings a layer's blob, or with the index OCI_LAYERS_MAX the config's, into the store, digest
  * checked; one that is there is only made durable, and `watch` (may be NULL) hears nothing of it
- * then. The caller has a lease on it. May be called by several threads, for one index by one. */
-int pull_blob(struct pull *pull, size_t index, const struct remote_watch *watch, struct err *err);
+ * then. `stop` is asked while bytes come and while none do. The caller has a lease on the blob. May
+ * be called by several threads, for one index by one. */
+int pull_blob(struct pull *pull, size_t index, const struct remote_watch *watch, convert_stop *stop,
+              void *stop_arg, struct err *err);
 /* Counts a blob that is there with its size as done, for progress. */
 void pull_blob_note_present(struct pull *pull, size_t index);

@@ -17,6 +17,7 @@
 
 enum {
     PIECE = 64,
+    STALL_MS = 20000,
 };
 
 /* A slow download of blobs that are made elsewhere, in pieces. */
@@ -33,6 +34,7 @@ struct source {
     size_t damaged;      /* index + 1 of the layer that comes damaged, which shows at its end */
     size_t begins_twice; /* index + 1 of the layer whose first download breaks off */
     size_t slow;         /* index + 1 of the layer that comes last */
+    size_t stalls;       /* index + 1 of the layer of which nothing comes until it is given up */
 };
 
 static void enter(struct source *source, int change)
@@ -109,11 +111,18 @@ static int download(struct source *source, size_t index, const struct remote_wat
     return blobs_put(source->site->node->blobs, buf_str(&bytes), bytes.len, &digest, err);
 }
 
-static int fetch_blob(void *arg, size_t index, const struct remote_watch *watch, struct err *err)
+static int fetch_blob(void *arg, size_t index, const struct remote_watch *watch, convert_stop *stop,
+                      void *stop_arg, struct err *err)
 {
     struct source *source = arg;
     enter(source, 1);
-    int rc = download(source, index, watch, err);
+    int rc = 0;
+    for (int i = 0; rc == 0 && source->stalls == index + 1 && i < STALL_MS / 10; i++) {
+        rc = stop(stop_arg, err);
+        nap(10);
+    }
+    if (rc == 0)
+        rc = download(source, index, watch, err);
     enter(source, -1);
     return rc;
 }
@@ -235,6 +244,25 @@ static void test_a_download_that_fails(void **state)
     catalog_image_free(&image);
 }
 
+/* A registry that has gone silent does not keep the failure of another layer from being told. */
+static void test_a_download_that_stalls(void **state)
+{
+    struct restore_site *site = *state;
+    cleanup_made_image struct made_image made = layers_deep_image(site);
+    struct catalog_image image = get(site, &made);
+    struct source source = {.site = site, .image = &made, .fails_at = 1, .stalls = 2};
+    struct err err = ERR_INIT;
+    struct timespec begin;
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    assert_true(ensure(&source, &image, &err) < 0);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_int_equal(err.code, ERR_UNREACHABLE);
+    assert_true(end.tv_sec - begin.tv_sec < STALL_MS / 2000);
+    layers_assert_count(site, 0);
+    catalog_image_free(&image);
+}
+
 /* The converter finds nonsense first, but the cause is the download, and that is what is said. */
 static void test_a_download_that_is_damaged(void **state)
 {
@@ -250,13 +278,49 @@ static void test_a_download_that_is_damaged(void **state)
     catalog_image_free(&image);
 }
 
+/* A bit that flips on the disk is found when a layer has to be made again; a pull mends it. */
+static void test_damaged_store(void **state)
+{
+    struct restore_site *site = *state;
+    cleanup_made_image struct made_image made = small_image(site, "a");
+    push_image(site, site->node->remote, "images/app", "1", &made);
+    json_decref(run_job_ok(site, "image.pull", "app:1"));
+    char path[600];
+    snprintf(path, sizeof path, "%s/layout/blobs/sha256/%s", site->node->data_dir,
+             digest_hex(&made.layers[1].digest).s);
+    cleanup_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, "damage", 6, made.layers[1].size / 2), 6);
+    struct catalog_image image = {0};
+    struct err err = ERR_INIT;
+    assert_int_equal(catalog_image_get(site->node->catalog, made.text, &image, NULL), 0);
+    for (size_t i = 0; i < image.layer_count; i++) {
+        char key[LAYERS_KEY_LEN];
+        assert_int_equal(layers_find(site->node, &image.layers[i], key, NULL), 1);
+        assert_int_equal(layers_remove(site->node, key, NULL), 0);
+    }
+    assert_true(layers_ensure(site->node, &image, NULL, NULL, NULL, &err) < 0);
+    assert_int_equal(err.code, ERR_DIGEST);
+    assert_non_null(strstr(err.text, image.layers[1].digest));
+    assert_int_equal(blobs_verify(site->node->blobs, &made.layers[1].digest, NULL), -err.num);
+    json_decref(run_job_ok(site, "image.pull", "app:1"));
+    assert_int_equal(blobs_verify(site->node->blobs, &made.layers[1].digest, NULL), 0);
+    assert_int_equal(count_in(site, "layers"), 2);
+    assert_int_equal(count_in(site, "tmp"), 0);
+    catalog_image_free(&image);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, restore_site_setup, restore_site_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_all_at_once),           T(test_more_layers_than_threads),
-        T(test_blobs_that_are_there),  T(test_a_download_that_begins_anew),
-        T(test_a_download_that_fails), T(test_a_download_that_is_damaged),
+        T(test_all_at_once),
+        T(test_more_layers_than_threads),
+        T(test_blobs_that_are_there),
+        T(test_a_download_that_begins_anew),
+        T(test_a_download_that_fails),
+        T(test_a_download_that_is_damaged),
+        T(test_a_download_that_stalls),
+        T(test_damaged_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
