@@ -112,13 +112,25 @@ static void finish_deletions(struct node *node)
         log_event(LOG_WARN, "deletions-left", "error", err.text, NULL);
 }
 
+/* Whether a signal that ends the daemon waits for being taken: so long work before that is left. */
+static int stop_if_told(void *arg, struct err *err)
+{
+    sigset_t pending;
+    (void)arg;
+    if (sigpending(&pending) < 0 ||
+        (sigismember(&pending, SIGTERM) != 1 && sigismember(&pending, SIGINT) != 1 &&
+         sigismember(&pending, SIGHUP) != 1))
+        return 0;
+    return err_fail(err, ERR_INTERRUPTED, "the daemon is stopping");
+}
+
 static int serve_node(struct node *node, const struct options *options, struct err *err)
 {
     size_t kind_count;
     const struct job_kind *const *kinds = job_kinds(&kind_count);
     struct engine *engine = NULL;
     finish_deletions(node);
-    run_recover(node);
+    run_recover(node, stop_if_told, NULL);
     int rc = engine_start(node, kinds, kind_count, &engine, err);
     if (rc < 0)
         return rc;

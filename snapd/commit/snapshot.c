@@ -325,7 +325,9 @@ static void take_back(struct creation *creation)
 /* The caller holds the run's lock. */
 static int create_locked(struct creation *creation, struct err *err)
 {
-    int rc = get_base(creation, err);
+    int rc = run_settle(creation->node, creation->run, err);
+    if (rc == 0)
+        rc = get_base(creation, err);
     if (rc == 0)
         rc = check_name_is_free(creation, err);
     if (rc == 0)

@@ -261,22 +261,50 @@ void layers_mount_release(struct node *node, const char *name)
         log_event(LOG_WARN, "layers-not-swept", "error", failure.text, NULL);
 }
 
-int layers_mount_sweep(struct node *node, struct err *err)
+static bool is_used(struct layers_mounts *mounts, const char *name)
+{
+    bool used = false;
+    pthread_mutex_lock(&mounts->lock);
+    for (const struct point *at = mounts->points; at && !used; at = at->next)
+        used = strcmp(at->key, name) == 0;
+    pthread_mutex_unlock(&mounts->lock);
+    return used;
+}
+
+int layers_mount_each_unused(struct node *node, layers_mount_take_unused *take, void *arg,
+                             struct err *err)
 {
     cleanup_fd int fd = openat(node->run_layers_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir)
         return err_errno(err, errno, "cannot list %s/layers", node->run_dir);
     (void)steal_fd(&fd);
-    for (const struct dirent *entry; (entry = readdir(dir));) {
-        struct err failure = ERR_INIT;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            strlen(entry->d_name) >= LAYERS_KEY_LEN)
-            continue;
-        if (drop(node, entry->d_name, 0, &failure) < 0)
-            note_left(node, entry->d_name, &failure);
-    }
+    int rc = 0;
+    for (const struct dirent *entry; rc == 0 && (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            strlen(entry->d_name) < LAYERS_KEY_LEN && !is_used(node->mounts, entry->d_name))
+            rc = take(arg, entry->d_name, err);
+    return rc;
+}
+
+int layers_mount_clear_unused(struct node *node, const char *name, struct err *err)
+{
+    return drop(node, name, 0, err);
+}
+
+static int sweep_one(void *arg, const char *name, struct err *err)
+{
+    struct node *node = arg;
+    struct err failure = ERR_INIT;
+    (void)err;
+    if (drop(node, name, 0, &failure) < 0)
+        note_left(node, name, &failure);
     return 0;
+}
+
+int layers_mount_sweep(struct node *node, struct err *err)
+{
+    return layers_mount_each_unused(node, sweep_one, node, err);
 }
 
 int layers_mount_open(struct node *node, const char *key, struct err *err)

@@ -33,6 +33,13 @@ void layers_mount_release(struct node *node, const char *holder);
 int layers_mount_open(struct node *node, const char *key, struct err *err);
 /* Unmounts what nobody has a reference on. For recovery, after all references were taken. */
 int layers_mount_sweep(struct node *node, struct err *err);
+/* The two halves of it: calls `take` with the name of every entry of RUN/layers that nobody has a
+ * reference on, and ends with its first failure; unmounts and removes one, unless somebody has
+ * taken a reference meanwhile. */
+typedef int layers_mount_take_unused(void *arg, const char *name, struct err *err);
+int layers_mount_each_unused(struct node *node, layers_mount_take_unused *take, void *arg,
+                             struct err *err);
+int layers_mount_clear_unused(struct node *node, const char *name, struct err *err);
 
 /* Mounts an image file where nobody sees it: the descriptor is the mount's root directory, and the
  * mount goes with it. For archives that are only read once. */

@@ -4,6 +4,7 @@
 
 #include "catalog_job.h"
 #include "id.h"
+#include "layers_mount.h"
 #include "overlay.h"
 #include "run.h"
 #include "run_internal.h"
@@ -50,22 +51,58 @@ static void find_threshold(struct recover *recover)
         oldest - recover->node->clock.offset_ns - RECOVER_MARGIN_S * CLOCK_NS_PER_S;
 }
 
-static bool has_job(const struct recover *recover, const char *id)
+/* Whether a job works on the run, or will, now. */
+static int has_job(struct node *node, const char *id, struct err *err)
 {
+    struct catalog_job *jobs = NULL;
+    size_t count = 0;
     char object[ID_LEN_MAX + 8];
+    bool found = false;
     snprintf(object, sizeof object, "run:%s", id);
-    for (size_t i = 0; i < recover->job_count; i++)
-        if (recover->jobs[i].object && strcmp(recover->jobs[i].object, object) == 0)
-            return true;
-    return false;
+    int rc = catalog_job_list(node->catalog, true, &jobs, &count, err);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        found = found || (jobs[i].object && strcmp(jobs[i].object, object) == 0);
+        catalog_job_free(&jobs[i]);
+    }
+    free(jobs);
+    return rc < 0 ? rc : found;
 }
 
 /* --- Runs --- */
 
+/* 1 when the run is still half made or half removed and no job will go on with it. It is marked
+ * then, in the same transaction, so that a job that comes later leaves it alone too. */
+static int claim(struct node *node, const char *id, struct err *err)
+{
+    cleanup_run_row struct catalog_run run = {0};
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = run_find(node, id, &run, err);
+    if (rc == 1)
+        rc = run.state != CATALOG_RUN_READY;
+    if (rc == 1) {
+        rc = has_job(node, id, err);
+        rc = rc < 0 ? rc : rc == 0;
+    }
+    if (rc == 1) {
+        rc = catalog_run_set_state(node->catalog, id, CATALOG_RUN_REMOVING, err);
+        rc = rc < 0 ? rc : catalog_commit(node->catalog, err);
+        rc = rc < 0 ? rc : 1;
+    }
+    catalog_rollback(node->catalog);
+    return rc;
+}
+
+/* 1 when the run was removed, 0 when it has become another's business. */
 static int discard(struct node *node, const char *id, struct err *err)
 {
     cleanup_fd int lock = run_lock_idle(node, id, err);
-    return lock < 0 ? lock : run_discard(node, id, "run-removed", err);
+    int rc = lock < 0 ? lock : claim(node, id, err);
+    if (rc <= 0)
+        return rc;
+    rc = run_discard(node, id, "run-removed", err);
+    return rc < 0 ? rc : 1;
 }
 
 static int is_mounted(struct node *node, const char *id, struct err *err)
@@ -75,45 +112,77 @@ static int is_mounted(struct node *node, const char *id, struct err *err)
     return rc < 0 ? rc : overlay_is_mounted(paths.rootfs, err);
 }
 
+static int mount_again(struct recover *recover, const char *id, struct err *err)
+{
+    int rc = run_mount_idle(recover->node, id, recover->job ? job_stop : NULL, recover->job, err);
+    return rc < 0 ? rc : 1;
+}
+
+/* A run that needs something. */
 static int recover_run(struct recover *recover, const struct catalog_run *run, struct err *err)
 {
+    static const struct recover_item mount = {.will = "mount it again", .done = "mounted again"};
+    static const struct recover_item removal = {.will = "remove it", .done = "removed"};
+    struct node *node = recover->node;
+    bool ready = run->state == CATALOG_RUN_READY;
+    struct recover_item item = ready ? mount : removal;
     char object[ID_LEN_MAX + 8];
     char found[48];
     struct err failure = ERR_INIT;
+    int rc = has_job(node, run->id, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
     snprintf(object, sizeof object, "run:%s", run->id);
-    struct recover_item item = {.object = object, .found = found};
-    int rc = id_check(run->id, "run ID", &failure);
-    if (rc == 0 && run->state == CATALOG_RUN_READY) {
-        rc = is_mounted(recover->node, run->id, &failure);
-        if (rc == 1)
+    snprintf(found, sizeof found, "%s%s", ready ? "not mounted" : "left in state ",
+             ready ? "" : catalog_run_state_name(run->state));
+    item.object = object;
+    item.found = found;
+    if (!recover->plan) {
+        rc = ready ? mount_again(recover, run->id, &failure) : discard(node, run->id, &failure);
+        /* A job has begun to work on it since the look; what it meets is its business. */
+        if (rc == 0 || (rc < 0 && has_job(node, run->id, NULL) == 1))
             return 0;
-        snprintf(found, sizeof found, "not mounted");
-        item.will = "mount it again";
-        item.done = "mounted again";
-        if (rc == 0 && !recover->plan)
-            rc = run_mount_idle(recover->node, run->id, &failure);
-    } else {
-        snprintf(found, sizeof found, "left in state %s", catalog_run_state_name(run->state));
-        item.will = "remove it";
-        item.done = "removed";
-        if (rc == 0 && !recover->plan)
-            rc = discard(recover->node, run->id, &failure);
     }
     return recover_add(recover, &item, rc, &failure, err);
 }
 
-static int recover_runs(struct recover *recover, struct err *err)
+/* Whether the run is as it should be; a failure to find out shows when it is mended. */
+static bool is_well(struct node *node, const struct catalog_run *run)
+{
+    return run->state == CATALOG_RUN_READY && is_mounted(node, run->id, NULL) == 1;
+}
+
+int recover_runs(struct recover *recover, struct err *err)
 {
     struct catalog_run *runs = NULL;
     size_t count = 0;
     int rc = catalog_run_list(recover->node->catalog, &runs, &count, err);
     for (size_t i = 0; i < count; i++) {
-        if (rc == 0 && !has_job(recover, runs[i].id))
+        if (rc == 0 && recover->job)
+            rc = job_stop(recover->job, err);
+        if (rc == 0 && !is_well(recover->node, &runs[i]))
             rc = recover_run(recover, &runs[i], err);
         catalog_run_free(&runs[i]);
     }
     free(runs);
     return rc;
+}
+
+/* --- Layers --- */
+
+/* References are taken before anything is mounted, so what has none is of no use to anybody. */
+static int take_layer_mount(void *arg, const char *name, struct err *err)
+{
+    struct recover *recover = arg;
+    struct err failure = ERR_INIT;
+    char object[300];
+    snprintf(object, sizeof object, "RUN/layers/%s", name);
+    const struct recover_item item = {.object = object,
+                                      .found = "no run stands on this layer",
+                                      .will = "unmount it",
+                                      .done = "unmounted"};
+    int rc = recover->plan ? 0 : layers_mount_clear_unused(recover->node, name, &failure);
+    return recover_add(recover, &item, rc, &failure, err);
 }
 
 /* --- The job --- */
@@ -131,13 +200,13 @@ static int look(struct job *job, struct recover *recover, struct err *err)
     if (rc == 0)
         rc = job_step(job, "leftovers", err);
     if (rc == 0)
-        rc = recover_leftovers(recover, err);
-    return rc;
+        rc = layers_mount_each_unused(node, take_layer_mount, recover, err);
+    return rc == 0 ? recover_leftovers(recover, err) : rc;
 }
 
 static int recover_node(struct job *job, json_t **ret_result, struct err *err)
 {
-    struct recover recover = {.node = job_node(job), .items = json_array()};
+    struct recover recover = {.job = job, .node = job_node(job), .items = json_array()};
     int rc = json_doc_opt_bool(job_params(job), "plan", "the request", &recover.plan, err);
     if (rc == 0)
         rc = look(job, &recover, err);

@@ -9,9 +9,12 @@
  *   found                                            action
  *   a run that is ready and not mounted              mounted again
  *   a run half made or half removed, without a job   removed
+ *   RUN/layers/X that no run stands on               unmounted
  *   RUN/runs/X that no run has                       unmounted when idle, removed
  *   DATA/runs/X that no run has                      left: it may be the only copy of something
- * (I4) an entry of DATA/tmp older than every running    removed job
+ *                                                    (I4)
+ *   an entry of DATA/tmp older than every running    removed
+ *   job, a layer image without a row
  *
  * A run that a job works on is that job's. What one object needs never keeps the others (I9).
  */

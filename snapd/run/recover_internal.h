@@ -2,6 +2,7 @@
 #pragma once
 
 #include "catalog_job.h"
+#include "engine.h"
 #include "json_doc.h"
 #include "node.h"
 
@@ -10,10 +11,11 @@ enum {
 };
 
 struct recover {
+    struct job *job; /* that asks; NULL: nobody who could want its end */
     struct node *node;
     bool plan;
     json_t *items;            /* owned */
-    struct catalog_job *jobs; /* unfinished ones; owned */
+    struct catalog_job *jobs; /* unfinished ones at the beginning; owned */
     size_t job_count;
     int64_t stale_before_ns; /* by the kernel's wall clock; what is older belongs to no job */
 };
@@ -29,5 +31,7 @@ struct recover_item {
 int recover_add(struct recover *recover, const struct recover_item *item, int rc,
                 const struct err *failure, struct err *err);
 
+/* Runs that are not what their row says, without a job that works on them. */
+int recover_runs(struct recover *recover, struct err *err);
 /* Directories and files that no record speaks of. */
 int recover_leftovers(struct recover *recover, struct err *err);

@@ -2,6 +2,7 @@
 
 #include "catalog_layer.h"
 #include "overlay.h"
+#include "publish.h"
 #include "run_internal.h"
 #include "run_procs.h"
 #include "tree.h"
@@ -42,33 +43,53 @@ static bool is_stale(const struct recover *recover, int dir_fd, const char *name
 }
 
 /* Nothing that a process uses is unmounted. */
-static int unmount_idle(const char *path, struct err *err)
+static int check_idle(const char *path, struct err *err)
 {
     pid_t pid = 0;
     char name[32];
     int count = run_procs_find(path, &pid, name, err);
     if (count > 0)
         return err_fail(err, ERR_CONFLICT, "%s is in use by process %d (%s)", path, pid, name);
-    return count < 0 ? count : overlay_unmount(path, err);
+    return count < 0 ? count : 0;
 }
 
-/* In a transaction, so that no run of this ID begins meanwhile (I5). */
-static int remove_mount_point(struct node *node, const char *name, struct err *err)
+/* Takes the directory out of the way of a run that may get this ID: the look and the step are one
+ * transaction, and all that takes time comes afterwards (I5). 1, or 0 when there is such a run. */
+static int move_aside(struct node *node, const char *name, char temp[32], struct err *err)
 {
-    cleanup_run_paths struct run_paths paths = {0};
     cleanup_run_row struct catalog_run run = {0};
-    int rc = run_paths_make(node, name, &paths, err);
+    int rc = publish_temp_name(temp, err);
     if (rc == 0)
         rc = catalog_begin(node->catalog, err);
     if (rc < 0)
         return rc;
     rc = run_find(node, name, &run, err);
-    if (rc == 0)
-        rc = unmount_idle(paths.rootfs, err);
-    if (rc == 0)
-        rc = tree_remove(node->run_runs_fd, name, err);
+    if (rc == 0 &&
+        renameat2(node->run_runs_fd, name, node->run_runs_fd, temp, RENAME_NOREPLACE) < 0)
+        rc = err_errno(err, errno, "cannot move %s/runs/%s", node->run_dir, name);
     catalog_rollback(node->catalog);
-    return rc < 0 ? rc : 0;
+    return rc < 0 ? rc : rc == 0;
+}
+
+static int remove_mount_point(struct node *node, const char *name, struct err *err)
+{
+    cleanup_run_paths struct run_paths paths = {0};
+    cleanup_run_paths struct run_paths aside = {0};
+    char temp[32];
+    int rc = run_paths_make(node, name, &paths, err);
+    if (rc == 0)
+        rc = check_idle(paths.rootfs, err);
+    if (rc == 0)
+        rc = move_aside(node, name, temp, err);
+    if (rc <= 0)
+        return rc;
+    rc = run_paths_make(node, temp, &aside, err);
+    if (rc == 0)
+        rc = overlay_unmount(aside.rootfs, err);
+    if (rc == 0)
+        return tree_remove(node->run_runs_fd, temp, err);
+    (void)renameat2(node->run_runs_fd, temp, node->run_runs_fd, name, RENAME_NOREPLACE);
+    return rc;
 }
 
 static int take_mount_point(struct recover *recover, const char *name, struct err *err)
@@ -77,6 +98,9 @@ static int take_mount_point(struct recover *recover, const char *name, struct er
     cleanup_run_row struct catalog_run run = {0};
     struct err failure = ERR_INIT;
     char object[300];
+    /* The name of one that was moved aside may have been listed too. */
+    if (faccessat(node->run_runs_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return 0;
     int rc = run_find(node, name, &run, &failure);
     if (rc == 1)
         return 0;

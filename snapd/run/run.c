@@ -38,12 +38,30 @@ int run_open_upper(struct node *node, const char *id, struct err *err)
     return fd < 0 ? err_errno(err, fd, "cannot open the writable layer of run %s", id) : fd;
 }
 
-int run_mount_again(struct node *node, const struct catalog_run *run, struct err *err)
+int run_settle(struct node *node, const char *id, struct err *err)
 {
+    struct err failure = ERR_INIT;
+    int rc = run_switch_finish(node, id, &failure);
+    /* Its image was removed, and with it what was published: the run is what it was. */
+    if (rc < 0 && failure.code == ERR_NOT_FOUND) {
+        err_clear(&failure);
+        rc = run_switch_finish(node, id, &failure);
+    }
+    if (rc >= 0)
+        return 0;
+    if (err)
+        *err = failure;
+    return rc;
+}
+
+int run_mount_again(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                    void *stop_arg, struct err *err)
+{
+    cleanup_run_paths struct run_paths paths = {0};
     cleanup_run_image struct catalog_image image = {0};
     cleanup_run_row struct catalog_run current = {0};
-    int rc = run_switch_finish(node, run->id, err);
-    if (rc >= 0)
+    int rc = run_settle(node, run->id, err);
+    if (rc == 0)
         rc =
             catalog_run_get(node->catalog, run->id, &current, err); /* it may be on another image */
     if (rc < 0)
@@ -53,13 +71,18 @@ int run_mount_again(struct node *node, const struct catalog_run *run, struct err
         return upper;
     rc = catalog_image_get(node->catalog, current.image, &image, err);
     if (rc == 0)
-        rc = layers_ensure(node, &image, NULL, NULL, NULL, err);
+        rc = run_paths_make(node, run->id, &paths, err);
     if (rc == 0)
+        rc = overlay_is_mounted(paths.rootfs, err);
+    if (rc == 0) /* a mount that is there needs no files any more */
+        rc = layers_ensure(node, &image, NULL, stop, stop_arg, err);
+    if (rc >= 0)
         rc = run_dirs_mount(node, run->id, &image, err);
     return rc < 0 ? err_wrap(err, rc, "cannot mount run %s", run->id) : 0;
 }
 
-int run_mount_idle(struct node *node, const char *id, struct err *err)
+int run_mount_idle(struct node *node, const char *id, convert_stop *stop, void *stop_arg,
+                   struct err *err)
 {
     cleanup_run_paths struct run_paths paths = {0};
     cleanup_run_row struct catalog_run run = {0};
@@ -74,7 +97,7 @@ int run_mount_idle(struct node *node, const char *id, struct err *err)
     rc = catalog_run_get(node->catalog, id, &run, err);
     if (rc == 0 && run.state != CATALOG_RUN_READY)
         rc = err_fail(err, ERR_CONFLICT, "run %s is %s", id, catalog_run_state_name(run.state));
-    return rc == 0 ? run_mount_again(node, &run, err) : rc;
+    return rc == 0 ? run_mount_again(node, &run, stop, stop_arg, err) : rc;
 }
 
 static int remove_row(struct node *node, const char *id, const char *event, struct err *err)

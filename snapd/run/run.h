@@ -25,6 +25,7 @@
 #pragma once
 
 #include "catalog_run.h"
+#include "convert.h"
 #include "engine.h"
 
 extern const struct job_kind run_create_job;
@@ -57,6 +58,11 @@ int run_lock_idle(struct node *node, const char *id, struct err *err);
  * takes no lock (another runtime, a shell of the host) may have come meanwhile. */
 int run_lock_check(struct node *node, const char *id, struct err *err);
 
+/* Finishes an exchange of the run's writable layer that was published and has no place yet
+ * (run_switch.h), so that row and DATA/runs/ID are what the run is. For the holder of the lock,
+ * before he looks at either. */
+int run_settle(struct node *node, const char *id, struct err *err);
+
 /* Opens DATA/runs/ID/upper. Returns a descriptor or -errno. */
 int run_open_upper(struct node *node, const char *id, struct err *err);
 
@@ -68,5 +74,7 @@ int run_mounts_each(struct node *node, const char *id, run_mounts_take *take, vo
 
 /* After a restart, before the engine starts: mounts again what is ready but not mounted (a reboot
  * empties RUN), finishes removals and undoes creations that failed, unless an unfinished job will.
- * Failures are logged and do not stop the others (I9). */
-void run_recover(struct node *node);
+ * Failures are logged and do not stop the others (I9). Layers that are missing are converted first,
+ * which may take long; `stop` (may be NULL) as for layers_ensure(): what it leaves unmounted is for
+ * the next start. */
+void run_recover(struct node *node, convert_stop *stop, void *stop_arg);

@@ -1,12 +1,11 @@
 #include "run_change.h"
 
 #include "fault.h"
+#include "layers_mount.h"
 #include "log.h"
 #include "run.h"
 #include "run_switch.h"
 #include "tree.h"
-
-#include <string.h>
 
 static void remove_temp(struct node *node, const char *temp)
 {
@@ -35,14 +34,8 @@ static int exchange(struct node *node, const struct run_switch *wanted, const ch
     return rc < 0 ? rc : 0;
 }
 
-static bool image_is(struct node *node, const char *id, const char *digest)
-{
-    cleanup_run_row struct catalog_run run = {0};
-    return run_find(node, id, &run, NULL) == 1 && strcmp(run.image, digest) == 0;
-}
-
-int run_change(struct job *job, const struct run_switch *wanted, const struct catalog_run *run,
-               struct err *err)
+static int change(struct job *job, const struct run_switch *wanted, const struct catalog_run *run,
+                  struct err *err)
 {
     struct node *node = job_node(job);
     char temp[32];
@@ -57,11 +50,8 @@ int run_change(struct job *job, const struct run_switch *wanted, const struct ca
         return rc;
     }
     rc = exchange(node, wanted, temp, err);
-    /* The new image may have been removed a moment ago: then the run stays what it was. */
-    if (rc < 0 && err->code == ERR_NOT_FOUND && image_is(node, run->id, run->image))
-        (void)run_switch_drop(node, wanted->id, NULL);
     struct err failure = ERR_INIT;
-    int again = run_mount_again(node, run, rc < 0 ? &failure : err);
+    int again = run_mount_again(node, run, job_stop, job, rc < 0 ? &failure : err);
     /* What went wrong behind the durable step is mended when the run is what it shall be. */
     if (rc < 0 && again == 0 && run_switch_is_done(node, run->id, wanted->job, NULL) == 1) {
         log_event(LOG_WARN, "run-changed-late", "run", run->id, "error", err->text, NULL);
@@ -71,4 +61,19 @@ int run_change(struct job *job, const struct run_switch *wanted, const struct ca
     if (rc < 0 && again < 0)
         log_event(LOG_WARN, "run-not-mounted-again", "run", run->id, "error", failure.text, NULL);
     return rc < 0 ? rc : again < 0 ? again : FAULT_POINT("run.switch-mounted", err);
+}
+
+int run_change(struct job *job, const struct run_switch *wanted, const struct catalog_run *run,
+               struct err *err)
+{
+    struct node *node = job_node(job);
+    char holder[32];
+    /* Else the layers would be unmounted with the old state, and what the kernel has cached of them
+     * would be gone. */
+    snprintf(holder, sizeof holder, ":change-%p", (void *)&holder);
+    int rc = layers_mount_take(node, holder, wanted->image, err);
+    if (rc == 0)
+        rc = change(job, wanted, run, err);
+    layers_mount_release(node, holder);
+    return rc;
 }

@@ -194,13 +194,17 @@ static int reuse(struct job *job, const struct request *request, const struct ca
                  json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
+    cleanup_run_row struct catalog_run current = {0};
     bool own = run->job_id && strcmp(run->job_id, job_id(job)) == 0;
     int rc = own ? 0 : check_same(node, request, run, err);
+    /* The lock: `varve recover` may be about to mount it too. */
     if (rc == 0)
-        rc = run_mount_again(node, run, err);
+        rc = run_mount_idle(node, run->id, job_stop, job, err);
+    if (rc == 0)
+        rc = catalog_run_get(node->catalog, run->id, &current, err);
     if (rc < 0)
         return rc;
-    *ret_result = run_json(node, run, err);
+    *ret_result = run_json(node, &current, err);
     return *ret_result ? 0 : err_wrap(err, err->num ? -err->num : -ENOMEM, "cannot describe it");
 }
 

@@ -3,6 +3,7 @@
 #include "fdio.h"
 #include "layers.h"
 #include "layers_mount.h"
+#include "log.h"
 #include "oci_image.h"
 #include "overlay.h"
 #include "publish.h"
@@ -61,27 +62,16 @@ static int set_attributes(struct node *node, const struct catalog_image *image, 
 static int make_upper(struct node *node, int dir_fd, const struct catalog_image *image,
                       struct err *err)
 {
-    char holder[32];
     if (image->layer_count == 0)
         return err_fail(err, ERR_UNSUPPORTED, "the image has no layers");
-    int upper = fdio_open_dir(dir_fd, "upper", 0755, err);
-    if (upper < 0)
-        return upper;
-    /* The run may be about to get another image than the one that it holds. */
-    snprintf(holder, sizeof holder, ":upper-%p", (void *)&holder);
-    int rc = layers_mount_take(node, holder, image, err);
-    if (rc == 0)
-        rc = set_attributes(node, image, upper, err);
-    layers_mount_release(node, holder);
-    if (rc == 0)
-        return upper;
-    (void)close(upper);
-    return rc;
+    cleanup_fd int upper = fdio_open_dir(dir_fd, "upper", 0755, err);
+    int rc = upper < 0 ? upper : set_attributes(node, image, upper, err);
+    return rc < 0 ? rc : steal_fd(&upper);
 }
 
 /* The directories have no content that others rely on, and the row says "creating" until they are
- * complete and synced, so they are made in place. */
-int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *image, struct err *err)
+ * complete and synced, so they are made in place. The layers are mounted. */
+static int fill(struct node *node, int dir_fd, const struct catalog_image *image, struct err *err)
 {
     cleanup_fd int upper = make_upper(node, dir_fd, image, err);
     if (upper < 0)
@@ -96,12 +86,24 @@ int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *ima
     return 0;
 }
 
+int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *image, struct err *err)
+{
+    char holder[32];
+    /* The run itself holds the image that it has, perhaps not this one. */
+    snprintf(holder, sizeof holder, ":upper-%p", (void *)&holder);
+    int rc = layers_mount_take(node, holder, image, err);
+    if (rc == 0)
+        rc = fill(node, dir_fd, image, err);
+    layers_mount_release(node, holder);
+    return rc;
+}
+
 int run_dirs_make(struct node *node, const char *id, const struct catalog_image *image,
                   struct err *err)
 {
     int rc = layers_mount_take(node, id, image, err);
     cleanup_fd int dir = rc < 0 ? rc : fdio_open_dir(node->runs_fd, id, 0700, err);
-    rc = dir < 0 ? dir : run_dirs_fill(node, dir, image, err);
+    rc = dir < 0 ? dir : fill(node, dir, image, err);
     return rc < 0 ? err_wrap(err, rc, "cannot make %s/runs/%s", node->data_dir, id) : 0;
 }
 
@@ -160,13 +162,24 @@ static int mount_overlay(struct node *node, const struct catalog_image *image,
     return overlay_mount(&mount, err);
 }
 
-/* References are taken also for a run that is mounted: it was by an earlier life of the daemon. */
+/* A run that is mounted was by an earlier life of the daemon. It stands on its layers by itself,
+ * whatever became of their files. */
+static void take_references(struct node *node, const char *id, const struct catalog_image *image)
+{
+    struct err failure = ERR_INIT;
+    if (layers_mount_take(node, id, image, &failure) < 0)
+        log_event(LOG_WARN, "layers-not-shared", "run", id, "error", failure.text, NULL);
+}
+
 static int mount_on_layers(struct node *node, const char *id, const struct catalog_image *image,
                            const struct run_paths *paths, struct err *err)
 {
-    int rc = layers_mount_take(node, id, image, err);
-    if (rc == 0)
-        rc = overlay_is_mounted(paths->rootfs, err);
+    int rc = overlay_is_mounted(paths->rootfs, err);
+    if (rc == 1)
+        take_references(node, id, image);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    rc = layers_mount_take(node, id, image, err);
     if (rc == 0)
         rc = mount_overlay(node, image, paths, err);
     if (rc < 0)

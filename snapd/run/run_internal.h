@@ -10,6 +10,7 @@
 #include "catalog_image.h"
 #include "catalog_run.h"
 #include "cleanup.h"
+#include "convert.h"
 #include "node.h"
 #include "oci_image.h"
 
@@ -56,8 +57,7 @@ int run_dirs_check_unused(const struct node *node, const char *id, struct err *e
  * root, as it shows as the root of the merged tree, and a work directory. */
 int run_dirs_make(struct node *node, const char *id, const struct catalog_image *image,
                   struct err *err);
-/* The same inside a directory that is there. The layers are there (and mounted, where layers are
- * mounts). */
+/* The same inside a directory that is there. The layers are there. */
 int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *image,
                   struct err *err);
 /* Makes RUN/runs/ID and mounts. The layers are there. */
@@ -71,12 +71,15 @@ int run_dirs_remove(struct node *node, const char *id, struct err *err);
 int run_lock_open(struct node *node, const char *id, struct err *err);
 
 /* Brings the mount of a run that is ready back: what an exchange (run_switch.h) has left to do,
- * layers, mount. Nobody else works on the run. */
-int run_mount_again(struct node *node, const struct catalog_run *run, struct err *err);
+ * layers, mount. Of one that is mounted only the references on its layers are taken, as after a
+ * restart. Nobody else works on the run. `stop` (may be NULL) as for layers_ensure(). */
+int run_mount_again(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                    void *stop_arg, struct err *err);
 
 /* The same for one who is not alone: does nothing when it is mounted, else holds the run's lock
  * meanwhile. ERR_CONFLICT when somebody else does. */
-int run_mount_idle(struct node *node, const char *id, struct err *err);
+int run_mount_idle(struct node *node, const char *id, convert_stop *stop, void *stop_arg,
+                   struct err *err);
 
 /* Takes a run away whatever its state: unmounts, removes directories and row. A failure to unmount
  * leaves everything as it was. The caller made sure that nobody uses it. `event` is recorded with

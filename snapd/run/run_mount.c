@@ -14,7 +14,7 @@ static int mount_run(struct job *job, json_t **ret_result, struct err *err)
     if (rc == 0)
         rc = job_step(job, "mount", err);
     if (rc == 0)
-        rc = run_mount_idle(node, id, err);
+        rc = run_mount_idle(node, id, job_stop, job, err);
     if (rc == 0)
         rc = catalog_run_get(node->catalog, id, &run, err);
     if (rc < 0)

@@ -15,6 +15,8 @@ struct recovery {
     size_t job_count;
     struct catalog_run *runs; /* owned */
     size_t run_count;
+    convert_stop *stop; /* may be NULL */
+    void *stop_arg;
 };
 
 static void recovery_free(struct recovery *recovery)
@@ -43,10 +45,12 @@ static int discard_idle(struct node *node, const char *id, const char *event, st
     return lock < 0 ? lock : run_discard(node, id, event, err);
 }
 
-/* `job_follows` says that a job of this run goes on later. It finishes what it began to make or to
- * remove; of a run that is ready it may only make a snapshot, and would leave it unmounted. */
-static void recover_one(struct node *node, const struct catalog_run *run, bool job_follows)
+/* A job of the run that goes on later finishes what it began to make or to remove; of a run that is
+ * ready it may only make a snapshot, and would leave it unmounted. */
+static void recover_one(struct recovery *recovery, const struct catalog_run *run)
 {
+    struct node *node = recovery->node;
+    bool job_follows = has_job(recovery, run->id);
     struct err failure = ERR_INIT;
     int rc = id_check(run->id, "run ID", &failure);
     if (rc < 0) {
@@ -57,7 +61,7 @@ static void recover_one(struct node *node, const struct catalog_run *run, bool j
         return;
     switch (run->state) {
     case CATALOG_RUN_READY:
-        rc = run_mount_again(node, run, &failure);
+        rc = run_mount_again(node, run, recovery->stop, recovery->stop_arg, &failure);
         break;
     case CATALOG_RUN_REMOVING:
         rc = discard_idle(node, run->id, "run-removed", &failure);
@@ -90,9 +94,10 @@ static void report_unknown(struct node *node)
     }
 }
 
-void run_recover(struct node *node)
+void run_recover(struct node *node, convert_stop *stop, void *stop_arg)
 {
-    cleanup_with(recovery_free) struct recovery recovery = {.node = node};
+    cleanup_with(recovery_free) struct recovery recovery = {
+        .node = node, .stop = stop, .stop_arg = stop_arg};
     struct err failure = ERR_INIT;
     int rc = catalog_job_list(node->catalog, true, &recovery.jobs, &recovery.job_count, &failure);
     if (rc == 0)
@@ -102,7 +107,7 @@ void run_recover(struct node *node)
         return;
     }
     for (size_t i = 0; i < recovery.run_count; i++)
-        recover_one(node, &recovery.runs[i], has_job(&recovery, recovery.runs[i].id));
+        recover_one(&recovery, &recovery.runs[i]);
     report_unknown(node);
     /* All references were taken. */
     if (layers_mount_sweep(node, &failure) < 0)

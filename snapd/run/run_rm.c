@@ -26,13 +26,14 @@ static void run_deletions(struct node *node)
 }
 
 /* A removal that fails before the run is marked leaves it as it was, so mounted. */
-static void restore_mount(struct node *node, const char *id)
+static void restore_mount(struct job *job, const char *id)
 {
+    struct node *node = job_node(job);
     struct err failure = ERR_INIT;
     cleanup_run_row struct catalog_run run = {0};
     int rc = run_find(node, id, &run, &failure);
     if (rc == 1 && run.state == CATALOG_RUN_READY)
-        rc = run_mount_again(node, &run, &failure);
+        rc = run_mount_again(node, &run, job_stop, job, &failure);
     if (rc < 0)
         log_event(LOG_WARN, "run-not-mounted-again", "run", id, "error", failure.text, NULL);
 }
@@ -51,7 +52,7 @@ static int remove_run(struct job *job, const char *id, struct err *err)
         return rc;
     rc = run_discard(node, id, "run-removed", err);
     if (rc < 0)
-        restore_mount(node, id);
+        restore_mount(job, id);
     return rc;
 }
 

@@ -1,6 +1,6 @@
 #include "run_rollback.h"
 
-#include "catalog_lease.h"
+#include "commit_blobs.h"
 #include "fault.h"
 #include "id.h"
 #include "image_ref.h"
@@ -104,27 +104,17 @@ static int make_safe(struct rollback *rollback, struct err *err)
     return rc == 0 ? FAULT_POINT("run.rollback-safe", err) : rc;
 }
 
-static int lease(struct rollback *rollback, const char *kind, const char *digest, struct err *err)
+/* The row, leased until the run's own names the image: nothing else keeps its layers (I5). Looked
+ * up once more under the lease, as it may have been removed a moment before. */
+static int get_image(struct rollback *rollback, const char *digest, struct catalog_image *ret,
+                     struct err *err)
 {
-    char key[128];
-    snprintf(key, sizeof key, "%s:%s", kind, digest);
-    return catalog_lease_add(rollback->node->catalog, job_id(rollback->job), key, err);
-}
-
-/* Until the row names the image nothing else keeps its layers (I5). */
-static int lease_layers(struct rollback *rollback, const struct catalog_image *image,
-                        struct err *err)
-{
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < image->layer_count; i++) {
-        const struct catalog_layer *layer = &image->layers[i];
-        rc = lease(rollback, "blob", layer->digest, err);
-        if (rc == 0)
-            rc = lease(rollback, "layer", layer->chain_id, err);
-        if (rc == 0)
-            rc = lease(rollback, "diff", layer->diff_id, err);
-    }
-    return rc;
+    struct catalog *catalog = rollback->node->catalog;
+    cleanup_run_image struct catalog_image seen = {0};
+    int rc = catalog_image_get(catalog, digest, &seen, err);
+    if (rc == 0)
+        rc = commit_blobs_lease_layers(rollback->job, &seen, err);
+    return rc == 0 ? catalog_image_get(catalog, digest, ret, err) : rc;
 }
 
 static int change(struct rollback *rollback, const struct catalog_run *run, const char *digest,
@@ -132,9 +122,7 @@ static int change(struct rollback *rollback, const struct catalog_run *run, cons
 {
     struct node *node = rollback->node;
     cleanup_run_image struct catalog_image image = {0};
-    int rc = catalog_image_get(node->catalog, digest, &image, err);
-    if (rc == 0)
-        rc = lease_layers(rollback, &image, err);
+    int rc = get_image(rollback, digest, &image, err);
     if (rc == 0)
         rc = job_step(rollback->job, "layers", err);
     if (rc == 0)
@@ -144,8 +132,26 @@ static int change(struct rollback *rollback, const struct catalog_run *run, cons
     return rc == 0 ? run_change(rollback->job, &wanted, run, err) : rc;
 }
 
+/* With the lock, what the run is shows; an earlier attempt of this job may have made it that. */
+static int roll_back_locked(struct rollback *rollback, const char *digest, struct err *err)
+{
+    struct node *node = rollback->node;
+    cleanup_run_row struct catalog_run run = {0};
+    int rc = run_settle(node, rollback->id, err);
+    if (rc == 0)
+        rc = catalog_run_get(node->catalog, rollback->id, &run, err);
+    if (rc == 0)
+        rc = run_switch_is_done(node, run.id, job_id(rollback->job), err);
+    if (rc != 0)
+        return rc < 0 ? rc : run_mount_again(node, &run, job_stop, rollback->job, err);
+    rc = make_safe(rollback, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "the run is as it was, as its state could not be saved");
+    return change(rollback, &run, digest, err);
+}
+
 /* The lock is held until the run is what it shall be. */
-static int roll_back(struct rollback *rollback, const struct catalog_run *run, struct err *err)
+static int roll_back(struct rollback *rollback, struct err *err)
 {
     cleanup_free char *digest = NULL;
     int rc = image_ref_local(rollback->node, rollback->word, &digest, err);
@@ -154,40 +160,41 @@ static int roll_back(struct rollback *rollback, const struct catalog_run *run, s
     cleanup_fd int lock = rollback->kill
                               ? run_kill_idle(rollback->node, rollback->id, &rollback->killed, err)
                               : run_lock_idle(rollback->node, rollback->id, err);
-    if (lock < 0)
-        return lock;
-    rc = make_safe(rollback, err);
-    if (rc < 0)
-        return err_wrap(err, rc, "the run is as it was, as its state could not be saved");
-    return change(rollback, run, digest, err);
+    return lock < 0 ? lock : roll_back_locked(rollback, digest, err);
+}
+
+static int check_ready(struct rollback *rollback, struct err *err)
+{
+    cleanup_run_row struct catalog_run run = {0};
+    int rc = catalog_run_get(rollback->node->catalog, rollback->id, &run, err);
+    if (rc == 0 && run.state != CATALOG_RUN_READY)
+        rc = err_fail(err, ERR_CONFLICT, "run %s is %s", run.id, catalog_run_state_name(run.state));
+    return rc;
 }
 
 static int run_rollback(struct job *job, json_t **ret_result, struct err *err)
 {
     struct rollback rollback = {.job = job, .node = job_node(job)};
-    cleanup_run_row struct catalog_run run = {0};
     cleanup_run_row struct catalog_run after = {0};
     int rc = read_params(&rollback, err);
     if (rc == 0)
         rc = job_step(job, "check", err);
     if (rc == 0)
-        rc = catalog_run_get(rollback.node->catalog, rollback.id, &run, err);
+        rc = check_ready(&rollback, err);
     if (rc < 0)
         return rc;
-    if (run.state != CATALOG_RUN_READY)
-        return err_fail(err, ERR_CONFLICT, "run %s is %s", run.id,
-                        catalog_run_state_name(run.state));
     choose_safety_id(&rollback);
     rc = find_safety(&rollback, err);
-    int done = rc < 0 ? rc : run_switch_is_done(rollback.node, run.id, job_id(job), err);
+    int done = rc < 0 ? rc : run_switch_is_done(rollback.node, rollback.id, job_id(job), err);
     if (done == 0)
-        rc = roll_back(&rollback, &run, err);
+        rc = roll_back(&rollback, err);
     else
-        rc = done < 0 ? done : run_mount_idle(rollback.node, run.id, err);
+        rc = done < 0 ? done : run_mount_idle(rollback.node, rollback.id, job_stop, job, err);
+    rc = commit_blobs_end(job, rc, err);
     if (rc == 0)
-        rc = catalog_run_get(rollback.node->catalog, run.id, &after, err);
+        rc = catalog_run_get(rollback.node->catalog, rollback.id, &after, err);
     if (rc < 0)
-        return err_wrap(err, rc, "cannot roll run %s back", run.id);
+        return err_wrap(err, rc, "cannot roll run %s back", rollback.id);
     *ret_result =
         json_pack("{s:s, s:s, s:s?, s:i}", "id", after.id, "image", after.image, "safety_snapshot",
                   rollback.is_safe ? rollback.safety.s : NULL, "killed", rollback.killed);

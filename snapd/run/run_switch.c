@@ -93,16 +93,34 @@ int run_switch_publish(struct node *node, const char *id, const char *temp, stru
     return rc < 0 ? err_wrap(err, rc, "cannot change run %s", id) : 0;
 }
 
+/* Whether the run is there and stands on another image than this one. */
+static bool is_on_another(struct node *node, const char *id, const char *image)
+{
+    cleanup_run_row struct catalog_run run = {0};
+    return run_find(node, id, &run, NULL) == 1 && strcmp(run.image, image) != 0;
+}
+
 static int set_image(struct node *node, const char *id, const json_t *note, struct err *err)
 {
     const char *image = NULL;
     const char *image_name = NULL;
+    struct err failure = ERR_INIT;
     int rc = json_doc_get_str(note, "image", NOTE, &image, err);
     if (rc == 0)
         rc = json_doc_opt_str(note, "image_name", NOTE, &image_name, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_run_set_image(node->catalog, id, image, image_name, &failure);
     if (rc == 0)
-        rc = catalog_run_set_image(node->catalog, id, image, image_name, err);
-    return rc == 0 ? FAULT_POINT("run.switch-recorded", err) : rc;
+        return FAULT_POINT("run.switch-recorded", err);
+    /* The new image was removed meanwhile, so the run stays what it was. */
+    if (failure.code == ERR_NOT_FOUND && is_on_another(node, id, image)) {
+        log_event(LOG_WARN, "run-not-changed", "run", id, "error", failure.text, NULL);
+        (void)run_switch_drop(node, id, NULL);
+    }
+    if (err)
+        *err = failure;
+    return rc;
 }
 
 /* The old directory goes to DATA/tmp, the new one takes its place. It was published complete and

@@ -13,9 +13,9 @@
  * under its own name until it has its place, so its presence alone says that something is left to
  * do.
  *
- * The order of the finish: row, then the old directory goes, then the new one comes. While the row
- * names the old image a failure (the new image was removed meanwhile) can still be undone with
- * run_switch_drop().
+ * The order of the finish: row, then the old directory goes, then the new one comes. When the new
+ * image was removed meanwhile, the row still names the old one; then what was published is dropped,
+ * and the run stays what it was.
  *
  * switch.json stays beside upper and tells a job that goes on after a kill that it has done its
  * work (run_switch_is_done()).
@@ -37,7 +37,8 @@ struct run_switch {
 int run_switch_make(struct node *node, const struct run_switch *wanted, char temp[32],
                     struct err *err);
 int run_switch_publish(struct node *node, const char *id, const char *temp, struct err *err);
-/* 1 when something was published and has now its place, 0 when there was nothing, or -errno. */
+/* 1 when something was published and has now its place, 0 when there was nothing, or -errno;
+ * ERR_NOT_FOUND also when it was dropped, as its image is gone. */
 int run_switch_finish(struct node *node, const char *id, struct err *err);
 /* Whether the run's writable layer is what this job made: 1, 0, or -errno. */
 int run_switch_is_done(struct node *node, const char *id, const char *job, struct err *err);

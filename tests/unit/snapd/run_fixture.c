@@ -131,6 +131,16 @@ const char *run_world_state(const struct run_world *world, const char *id)
     return state;
 }
 
+void run_world_delete_layers(const struct run_world *world)
+{
+    const struct scratch *scratch = run_world_scratch(world);
+    cleanup_dir DIR *dir = opendir(scratch_path(scratch, "data/layers"));
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            assert_int_equal(unlinkat(dirfd(dir), entry->d_name, 0), 0);
+}
+
 int run_world_count(const struct run_world *world, const char *name)
 {
     const struct scratch *scratch = world->scratch;

@@ -70,6 +70,8 @@ void run_world_settle(struct run_world *world);
 /* An image in which every second layer from the top is the same empty one, the others hold
  * "only-<number>" with "odd" in it, and no layer lists its root directory. Caller frees. */
 char *run_world_odd_image(struct run_world *world, const char *name, size_t layer_count);
+/* What an operator does who deletes every layer image. */
+void run_world_delete_layers(const struct run_world *world);
 /* Number of entries of a directory below the scratch directory. */
 int run_world_count(const struct run_world *world, const char *name);
 bool run_world_exists(const struct run_world *world, const char *name);

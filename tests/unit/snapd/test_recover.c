@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 static int setup(void **state)
@@ -95,6 +96,81 @@ static void test_runs_that_are_half_there(void **state)
     run_world_assert_ready(world, "r1");
 }
 
+/* A job that began after recover had asked for the jobs has its run to itself. */
+static void test_a_job_that_comes_meanwhile(void **state)
+{
+    struct run_world *world = *state;
+    struct catalog *catalog = world->node->catalog;
+    struct err err = ERR_INIT;
+    char *joined = NULL;
+    run_world_create(world, "r2");
+    assert_int_equal(catalog_run_set_state(catalog, "r2", CATALOG_RUN_REMOVING, NULL), 0);
+    const struct catalog_job row = {.id = (char *)"j-0123456789ab",
+                                    .kind = (char *)"run.rm",
+                                    .object = (char *)"run:r2",
+                                    .params = (char *)"{\"id\":\"r2\"}"};
+    assert_int_equal(catalog_job_add(catalog, &row, &joined, &err), 0);
+    struct recover late = {.node = world->node, .items = json_array()};
+    assert_int_equal(recover_runs(&late, &err), 0);
+    assert_int_equal(json_array_size(late.items), 0);
+    assert_string_equal(run_world_state(world, "r2"), "removing");
+    assert_true(run_world_exists(world, "data/runs/r2/upper"));
+    json_decref(late.items);
+}
+
+static void test_layers_that_nobody_stands_on(void **state)
+{
+    struct run_world *world = *state;
+    const struct scratch *scratch = run_world_scratch(world);
+    int count = run_world_count(world, "run/layers");
+    assert_int_equal(mkdirat(scratch->fd, "run/layers/stray", 0700), 0);
+    assert_int_equal(mount("tmpfs", scratch_path(scratch, "run/layers/stray"), "tmpfs", 0, NULL),
+                     0);
+    expect(world, true, "RUN/layers/stray unmount it\n");
+    assert_int_equal(run_world_count(world, "run/layers"), count + 1);
+    /* One that somebody looks into stays, and is told (I9). */
+    int fd = openat(scratch->fd, "run/layers/stray", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char text[2048];
+    recover(world, false, text);
+    assert_non_null(strstr(text, "RUN/layers/stray not unmounted: "));
+    assert_non_null(strstr(text, "it is in use (failed)"));
+    close(fd);
+    expect(world, false, "RUN/layers/stray unmounted\n");
+    assert_int_equal(run_world_count(world, "run/layers"), count);
+    run_world_assert_ready(world, "r1");
+}
+
+static void mount_stray(struct run_world *world)
+{
+    const struct scratch *scratch = run_world_scratch(world);
+    char options[300];
+    static const char *const dirs[] = {"low-1", "low-2", "run/runs/stray", "run/runs/stray/rootfs"};
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
+        assert_int_equal(mkdirat(scratch->fd, dirs[i], 0700), 0);
+    snprintf(options, sizeof options, "lowerdir=%s/low-1:%s/low-2", scratch->path, scratch->path);
+    assert_int_equal(
+        mount("stray", scratch_path(scratch, "run/runs/stray/rootfs"), "overlay", 0, options), 0);
+}
+
+/* What is in use stays where it is; the catalog is nobody's meanwhile. */
+static void test_a_stray_mount(void **state)
+{
+    struct run_world *world = *state;
+    const struct scratch *scratch = run_world_scratch(world);
+    char text[2048];
+    mount_stray(world);
+    int fd = openat(scratch->fd, "run/runs/stray/rootfs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    recover(world, false, text);
+    assert_non_null(strstr(text, "RUN/runs/stray not removed: "));
+    assert_true(run_world_exists(world, "run/runs/stray/rootfs"));
+    assert_int_equal(run_world_count(world, "run/runs"), 2);
+    close(fd);
+    expect(world, false, "RUN/runs/stray removed\n");
+    assert_int_equal(run_world_count(world, "run/runs"), 1);
+    run_world_create(world, "stray");
+    run_world_assert_ready(world, "stray");
+}
+
 static void test_leftovers(void **state)
 {
     struct run_world *world = *state;
@@ -177,6 +253,9 @@ int main(void)
         world_test(test_a_run_that_is_not_mounted),
         world_test(test_a_run_that_cannot_be_mounted),
         world_test(test_runs_that_are_half_there),
+        world_test(test_a_job_that_comes_meanwhile),
+        world_test(test_layers_that_nobody_stands_on),
+        world_test(test_a_stray_mount),
         world_test(test_leftovers),
         world_test(test_old_files),
         world_test(test_mount_jobs),

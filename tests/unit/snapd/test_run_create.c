@@ -4,6 +4,7 @@
 #include "catalog_image.h"
 #include "cleanup.h"
 #include "run_fixture.h"
+#include "run_internal.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -153,6 +154,23 @@ static void test_repeating_mounts_again(void **state)
     run_world_assert_ready(world, "r1");
 }
 
+/* Only one at a time brings a mount back. */
+static void test_repeating_while_another_has_the_lock(void **state)
+{
+    struct run_world *world = *state;
+    free(run_world_image(world, "base:latest", "a", 2));
+    run_world_create(world, "r1");
+    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    int lock = run_lock_idle(world->node, "r1", NULL);
+    assert_true(lock >= 0);
+    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base'}", ERR_CONFLICT,
+                        "run r1 is locked");
+    assert_false(run_world_is_mounted(world, "r1"));
+    close(lock);
+    run_world_create(world, "r1");
+    run_world_assert_ready(world, "r1");
+}
+
 static void test_bad_requests(void **state)
 {
     struct run_world *world = *state;
@@ -296,7 +314,7 @@ static void test_killed(void **state)
         run_world_open(world);
         assert_string_equal(run_world_state(world, id), "creating");
         run_world_start(world);
-        run_recover(world->node);
+        run_recover(world->node, NULL, NULL);
         run_world_settle(world);
         run_world_assert_ready(world, id);
         run_world_remove(world, id);
@@ -335,6 +353,7 @@ int main(void)
         world_test(test_repeating),
         world_test(test_repeating_after_the_name_moved),
         world_test(test_repeating_mounts_again),
+        world_test(test_repeating_while_another_has_the_lock),
         world_test(test_bad_requests),
         world_test(test_unknown_directory),
         world_test(test_pull),

@@ -38,7 +38,7 @@ static void test_reboot(void **state)
     run_world_stop(world);
     run_world_reboot(world);
     run_world_start(world);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     run_world_assert_file(world, "run/runs/r1/rootfs/work", "one");
     run_world_assert_file(world, "run/runs/r2/rootfs/work", "two");
     run_world_assert_ready(world, "r1");
@@ -47,7 +47,7 @@ static void test_reboot(void **state)
     /* A restart without a reboot finds everything as it is. */
     run_world_stop(world);
     run_world_start(world);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     run_world_assert_ready(world, "r1");
 }
 
@@ -62,7 +62,7 @@ static void test_run_in_use_through_a_restart(void **state)
     assert_true(fd >= 0);
     run_world_stop(world);
     run_world_start(world);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     assert_int_equal(pwrite(fd, "two", 3, 0), 3);
     run_world_assert_file(world, "run/runs/r1/rootfs/work", "two");
     run_world_assert_file(world, "data/runs/r1/upper/work", "two");
@@ -81,7 +81,7 @@ static void test_damaged_runs(void **state)
     assert_int_equal(tree_remove(scratch->fd, "data/runs/r2/upper", NULL), 0);
     assert_int_equal(mkdirat(scratch->fd, "data/runs/unknown", 0700), 0);
     run_world_start(world);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     run_world_assert_ready(world, "r1");
     run_world_assert_ready(world, "r3");
     assert_string_equal(run_world_state(world, "r2"), "ready");
@@ -103,7 +103,7 @@ static void test_layers_through_a_restart(void **state)
     run_world_stop(world);
     assert_int_equal(run_world_count(world, "run/layers"), count);
     run_world_start(world);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     assert_int_equal(run_world_count(world, "run/layers"), count);
     run_world_remove(world, "r1");
     assert_int_equal(run_world_count(world, "run/layers"), count);
@@ -131,11 +131,55 @@ static void test_layers_that_vanished(void **state)
     assert_int_equal(mount("tmpfs", scratch_path(scratch, "run/layers/stray"), "tmpfs", 0, NULL),
                      0);
     run_world_start(world);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     assert_int_equal(run_world_count(world, "run/layers"), count);
     run_world_assert_ready(world, "r1");
     run_world_create(world, "r2");
     run_world_assert_ready(world, "r2");
+}
+
+/* A mount that is there needs neither the files of its layers nor their conversion. */
+static void test_layers_that_were_deleted_under_a_mount(void **state)
+{
+    struct run_world *world = *state;
+    run_world_create(world, "r1");
+    run_world_write(world, "run/runs/r1/rootfs/work", "done");
+    int count = run_world_count(world, "data/layers");
+    run_world_delete_layers(world);
+    run_world_stop(world);
+    run_world_start(world);
+    run_recover(world->node, NULL, NULL);
+    assert_int_equal(run_world_count(world, "data/layers"), 0);
+    run_world_assert_ready(world, "r1");
+    run_world_stop(world);
+    run_world_reboot(world);
+    run_world_start(world);
+    run_recover(world->node, NULL, NULL);
+    assert_int_equal(run_world_count(world, "data/layers"), count);
+    run_world_assert_file(world, "run/runs/r1/rootfs/work", "done");
+}
+
+static int stop_at_once(void *arg, struct err *err)
+{
+    (void)arg;
+    return err_fail(err, ERR_INTERRUPTED, "told to stop");
+}
+
+/* A daemon that is told to stop while it starts converts nothing more. */
+static void test_a_start_that_is_stopped(void **state)
+{
+    struct run_world *world = *state;
+    run_world_create(world, "r1");
+    run_world_delete_layers(world);
+    run_world_stop(world);
+    run_world_reboot(world);
+    run_world_start(world);
+    run_recover(world->node, stop_at_once, NULL);
+    assert_false(run_world_is_mounted(world, "r1"));
+    assert_int_equal(run_world_count(world, "data/layers"), 0);
+    assert_string_equal(run_world_state(world, "r1"), "ready");
+    run_recover(world->node, NULL, NULL);
+    run_world_assert_ready(world, "r1");
 }
 
 static void add_row(struct run_world *world, const char *id, const char *job_id)
@@ -162,7 +206,7 @@ static void test_left_over_creation(void **state)
     add_row(world, "r1", "j-gone");
     assert_int_equal(mkdirat(scratch->fd, "data/runs/r1", 0700), 0);
     assert_int_equal(mkdirat(scratch->fd, "data/runs/r1/upper", 0700), 0);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     run_world_assert_gone(world, "r1");
     /* A new request does the same. */
     add_row(world, "r1", "j-gone");
@@ -176,7 +220,7 @@ static void test_left_over_removal(void **state)
     run_world_create(world, "r1");
     assert_int_equal(catalog_run_set_state(world->node->catalog, "r1", CATALOG_RUN_REMOVING, NULL),
                      0);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     run_world_assert_gone(world, "r1");
 }
 
@@ -203,12 +247,12 @@ static void test_left_over_removal_in_use(void **state)
     close(ready[1]);
     assert_int_equal(catalog_run_set_state(world->node->catalog, "r1", CATALOG_RUN_REMOVING, NULL),
                      0);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     assert_string_equal(run_world_state(world, "r1"), "removing");
     assert_true(run_world_is_mounted(world, "r1"));
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     run_world_assert_gone(world, "r1");
 }
 
@@ -223,7 +267,7 @@ static void test_ready_run_with_a_job(void **state)
     run_world_killed_job(world, "run.rm", "r1", "{'id':'r1'}", "run.unmounted=kill");
     run_world_reboot(world);
     run_world_open(world);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     assert_string_equal(run_world_state(world, "r1"), "ready");
     run_world_assert_ready(world, "r1");
     run_world_start(world);
@@ -239,7 +283,7 @@ static void test_creations_with_jobs_are_left_alone(void **state)
     run_world_killed_job(world, "run.create", "r1", "{'id':'r1','image':'base'}",
                          "run.dirs-made=kill");
     run_world_open(world);
-    run_recover(world->node);
+    run_recover(world->node, NULL, NULL);
     assert_string_equal(run_world_state(world, "r1"), "creating");
     assert_true(run_world_exists(world, "data/runs/r1/upper"));
     run_world_start(world);
@@ -280,6 +324,8 @@ int main(void)
         world_test(test_damaged_runs),
         world_test(test_layers_through_a_restart),
         world_test(test_layers_that_vanished),
+        world_test(test_layers_that_were_deleted_under_a_mount),
+        world_test(test_a_start_that_is_stopped),
         world_test(test_left_over_creation),
         world_test(test_left_over_removal),
         world_test(test_left_over_removal_in_use),

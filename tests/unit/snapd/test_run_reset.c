@@ -1,6 +1,7 @@
 /* run.reset, and with it the exchange of writable layers (run_switch.c, run_change.c). */
 #include "run_switch.h"
 
+#include "layers.h"
 #include "run.h"
 #include "run_fixture.h"
 #include "tree.h"
@@ -83,6 +84,66 @@ static void test_a_run_that_is_not_mounted(void **state)
     assert_reset(world);
 }
 
+/* They are a cache, and made again of the blobs. */
+static void test_layers_that_were_deleted(void **state)
+{
+    struct run_world *world = *state;
+    int count = run_world_count(world, "data/layers");
+    run_world_delete_layers(world);
+    json_decref(run_world_job_ok(world, "run.reset", "r1", params));
+    assert_reset(world);
+    assert_int_equal(run_world_count(world, "data/layers"), count);
+    run_world_delete_layers(world);
+    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    json_decref(run_world_job_ok(world, "run.mount", "r1", params));
+    assert_reset(world);
+    assert_int_equal(run_world_count(world, "data/layers"), count);
+}
+
+/* Publishes a state of r1 on the image with this name, as a job does that then dies. */
+static void publish(struct run_world *world, const char *name)
+{
+    struct node *node = world->node;
+    char temp[32];
+    cleanup_free char *digest = NULL;
+    cleanup_run_image struct catalog_image image = {0};
+    assert_int_equal(catalog_image_name_get(node->catalog, name, &digest, NULL), 0);
+    assert_int_equal(catalog_image_get(node->catalog, digest, &image, NULL), 0);
+    assert_int_equal(layers_ensure(node, &image, NULL, NULL, NULL, NULL), 0);
+    const struct run_switch wanted = {.id = "r1", .image = &image, .job = "j-dead"};
+    assert_int_equal(run_switch_make(node, &wanted, temp, NULL), 0);
+    assert_int_equal(run_dirs_unmount(node, "r1", NULL), 0);
+    assert_int_equal(run_switch_publish(node, "r1", temp, NULL), 0);
+}
+
+/* From the publish on the run is what was published, also for who comes next. */
+static void test_an_exchange_that_was_left(void **state)
+{
+    struct run_world *world = *state;
+    publish(world, "base:latest");
+    json_decref(run_world_job_ok(world, "run.reset", "r1", params));
+    assert_reset(world);
+    run_world_write(world, "run/runs/r1/rootfs/work", "done");
+    publish(world, "base:latest");
+    cleanup_fd int lock = run_lock_idle(world->node, "r1", NULL);
+    assert_int_equal(run_settle(world->node, "r1", NULL), 0);
+    assert_false(run_world_exists(world, "data/runs/r1/upper/work"));
+    assert_int_equal(run_settle(world->node, "r1", NULL), 0);
+}
+
+/* When its image goes before it has its place, the run stays what it was. */
+static void test_an_exchange_whose_image_is_gone(void **state)
+{
+    struct run_world *world = *state;
+    cleanup_free char *other = run_world_image(world, "other:latest", "b", 3);
+    publish(world, "other:latest");
+    assert_int_equal(catalog_image_remove(world->node->catalog, other, NULL), 0);
+    json_decref(run_world_job_ok(world, "run.mount", "r1", params));
+    run_world_assert_ready(world, "r1");
+    run_world_assert_file(world, "run/runs/r1/rootfs/work", "done");
+    assert_false(run_world_exists(world, "data/runs/.next-r1"));
+}
+
 static void test_steps_of_the_exchange(void **state)
 {
     struct run_world *world = *state;
@@ -110,7 +171,7 @@ static void test_steps_of_the_exchange(void **state)
     assert_int_equal(run_switch_is_done(node, "r1", "j-1", NULL), 1);
     assert_int_equal(run_switch_is_done(node, "r1", "j-2", NULL), 0);
     assert_int_equal(run_switch_is_done(node, "none", "j-1", NULL), 0);
-    assert_int_equal(run_mount_again(node, &run, NULL), 0);
+    assert_int_equal(run_mount_again(node, &run, NULL, NULL, NULL), 0);
     assert_reset(world);
     /* A note that is damaged is never acted upon. */
     run_world_write(world, "data/runs/r1/switch.json", "{");
@@ -147,7 +208,7 @@ static void test_killed(void **state)
         if (i % 2 == 1)
             run_world_reboot(world);
         run_world_open(world);
-        run_recover(world->node);
+        run_recover(world->node, NULL, NULL);
         run_world_assert_ready(world, "r1");
         bool old = run_world_exists(world, "run/runs/r1/rootfs/work");
         assert_int_equal(old, i / 2 == 0);
@@ -186,6 +247,9 @@ int main(void)
         world_test(test_refusals),
         world_test(test_a_run_that_cannot_be_unmounted),
         world_test(test_a_run_that_is_not_mounted),
+        world_test(test_layers_that_were_deleted),
+        world_test(test_an_exchange_that_was_left),
+        world_test(test_an_exchange_whose_image_is_gone),
         world_test(test_steps_of_the_exchange),
         world_test(test_removal_of_a_half_changed_run),
 #ifdef VARVE_FAULT_POINTS

@@ -207,7 +207,7 @@ static void test_killed(void **state)
             run_world_reboot(world);
         run_world_open(world);
         assert_string_equal(run_world_state(world, "r1"), i / 2 == 0 ? "ready" : "removing");
-        run_recover(world->node);
+        run_recover(world->node, NULL, NULL);
         run_world_start(world);
         run_world_settle(world);
         run_world_assert_gone(world, "r1");

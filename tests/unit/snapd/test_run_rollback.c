@@ -3,6 +3,7 @@
 
 #include "catalog_image.h"
 #include "catalog_snapshot.h"
+#include "pull.h"
 #include "run.h"
 #include "run_fixture.h"
 #include "run_internal.h"
@@ -188,7 +189,7 @@ static void test_killed(void **state)
         if (i % 2 == 1)
             run_world_reboot(world);
         run_world_open(world);
-        run_recover(world->node);
+        run_recover(world->node, NULL, NULL);
         assert_image(world, i > 3);
         run_world_start(world);
         run_world_settle(world);
@@ -197,6 +198,29 @@ static void test_killed(void **state)
         json_decref(run_world_job_ok(world, "run.rollback", "r1", "{'id':'r1','snapshot':'base'}"));
         run_world_write(world, "run/runs/r1/rootfs/work", "done");
     }
+}
+
+/* The image is removed while the job holds its layers; with the job's end they go. */
+static void test_an_image_that_goes_meanwhile(void **state)
+{
+    struct run_world *world = *state;
+    cleanup_free char *digest = NULL;
+    int count = run_world_count(world, "data/layers");
+    run_world_stop(world);
+    run_world_killed_job(world, "run.rollback", "r1", params, "run.switch-published=kill");
+    run_world_open(world);
+    assert_int_equal(run_world_count(world, "data/layers"), count + 3);
+    assert_int_equal(catalog_image_name_get(world->node->catalog, "other:latest", &digest, NULL),
+                     0);
+    assert_int_equal(catalog_image_remove(world->node->catalog, digest, NULL), 0);
+    assert_int_equal(pull_run_deletions(world->node, NULL), 0);
+    assert_int_equal(run_world_count(world, "data/layers"), count + 3);
+    run_recover(world->node, NULL, NULL);
+    assert_image(world, false);
+    run_world_start(world);
+    run_world_settle(world);
+    assert_image(world, false);
+    assert_int_equal(run_world_count(world, "data/layers"), count);
 }
 
 static void test_a_state_that_cannot_be_saved(void **state)
@@ -227,6 +251,7 @@ int main(void)
         world_test(test_a_lock_that_is_not_given_back),
 #ifdef VARVE_FAULT_POINTS
         world_test(test_killed),
+        world_test(test_an_image_that_goes_meanwhile),
         world_test(test_a_state_that_cannot_be_saved),
 #endif
     };
