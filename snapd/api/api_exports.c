@@ -48,7 +48,8 @@ static int submit(struct api_request *request, json_t *params, struct wanted *wa
     int rc =
         export_format_parse(json_string_value(json_object_get(params, "format")), &format, err);
     if (rc == 0 && path)
-        rc = export_check_path(path, json_is_true(json_object_get(params, "force")), err);
+        rc = export_check_path(request->node, path, json_is_true(json_object_get(params, "force")),
+                               err);
     if (rc < 0)
         return rc;
     api_exports_sweep(request->node);

@@ -69,8 +69,61 @@ static void place_close(struct place *place)
 }
 #define cleanup_place cleanup_with(place_close)
 
+static int look_at(int fd, struct statx *ret, struct err *err)
+{
+    return statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_MNT_ID, ret) < 0
+               ? err_errno(err, errno, "cannot stat a directory")
+               : 0;
+}
+
+static bool is_same(const struct statx *left, const struct statx *right)
+{
+    return left->stx_ino == right->stx_ino && left->stx_dev_major == right->stx_dev_major &&
+           left->stx_dev_minor == right->stx_dev_minor;
+}
+
+/* What the node keeps in its directories is the only copy of much (I4), so a slip must not put a
+ * file in place of the catalog. Below them, only the root filesystem of a run is anybody's. */
+static int check_not_ours(const struct node *node, int dir_fd, const char *path, struct err *err)
+{
+    struct statx data;
+    struct statx run;
+    struct statx runs;
+    struct statx at;
+    struct statx above;
+    int rc = look_at(node->data_fd, &data, err);
+    if (rc == 0)
+        rc = look_at(node->run_fd, &run, err);
+    if (rc == 0)
+        rc = look_at(node->run_runs_fd, &runs, err);
+    if (rc == 0)
+        rc = look_at(dir_fd, &at, err);
+    if (rc < 0)
+        return rc;
+    const uint64_t mount = at.stx_mnt_id;
+    cleanup_fd int fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+    while (fd >= 0) {
+        if (is_same(&at, &runs) && mount != runs.stx_mnt_id)
+            return 0;
+        if (is_same(&at, &data) || is_same(&at, &run)) {
+            rc = err_fail(err, ERR_CONFLICT, "%s lies in a directory of varved itself", path);
+            err_hint(err, "give a path elsewhere");
+            return rc;
+        }
+        int parent = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        cleanup_fdp(&fd);
+        fd = parent;
+        rc = fd < 0 ? 0 : look_at(fd, &above, err);
+        if (rc < 0 || (fd >= 0 && is_same(&above, &at) && above.stx_mnt_id == at.stx_mnt_id))
+            return rc;
+        at = above;
+    }
+    return err_errno(err, errno, "cannot see where %s lies", path);
+}
+
 /* Opens the directory of a path and finds the last component in it. */
-static int open_directory(const char *path, const char **ret_name, struct err *err)
+static int open_directory(const struct node *node, const char *path, const char **ret_name,
+                          struct err *err)
 {
     const char *slash = strrchr(path, '/');
     if (path[0] != '/')
@@ -81,13 +134,16 @@ static int open_directory(const char *path, const char **ret_name, struct err *e
     cleanup_free char *directory = strndup(path, slash == path ? 1 : (size_t)(slash - path));
     if (!directory)
         return no_memory(err);
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_fd int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return err_fail(err, ERR_NOT_FOUND, "there is no directory %s", directory);
     if (fd < 0)
         return err_errno(err, errno, "cannot open the directory %s", directory);
+    int rc = check_not_ours(node, fd, path, err);
+    if (rc < 0)
+        return rc;
     *ret_name = slash + 1;
-    return fd;
+    return steal_fd(&fd);
 }
 
 /* A file may be replaced, if somebody says so; anything else never. */
@@ -115,10 +171,10 @@ static int check_free(int dir_fd, const char *name, const char *path, bool force
     return rc;
 }
 
-int export_check_path(const char *path, bool force, struct err *err)
+int export_check_path(const struct node *node, const char *path, bool force, struct err *err)
 {
     const char *name = NULL;
-    cleanup_fd int fd = open_directory(path, &name, err);
+    cleanup_fd int fd = open_directory(node, path, &name, err);
     return fd < 0 ? fd : check_free(fd, name, path, force, err);
 }
 
@@ -130,7 +186,7 @@ static int open_place(const struct export *export, struct place *ret, struct err
         .dir_fd = node->exports_fd, .borrowed = true, .temp_dir = node->temp_fd, .name = id};
     if (export->path) {
         place.borrowed = false;
-        place.dir_fd = open_directory(export->path, &place.name, err);
+        place.dir_fd = open_directory(node, export->path, &place.name, err);
         place.temp_dir = place.dir_fd;
     }
     if (place.dir_fd < 0)

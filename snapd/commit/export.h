@@ -40,8 +40,9 @@ enum export_format {
 /* NULL is the default. ERR_INVALID lists the formats. */
 int export_format_parse(const char *name, enum export_format *ret, struct err *err);
 
-/* What can be known at once of the file that an export is to make: its directory is there; it is no
- * directory or device; it is not there at all unless `force`. */
-int export_check_path(const char *path, bool force, struct err *err);
+/* What can be known at once of the file that an export is to make: its directory is there and
+ * none of the node's own, as a slip could replace the catalog (ERR_CONFLICT; the root filesystem
+ * of a run is fine); the file is no directory or device; it is not there at all unless `force`. */
+int export_check_path(const struct node *node, const char *path, bool force, struct err *err);
 
 extern const struct job_kind export_job;

@@ -238,6 +238,11 @@ def test_refusals(scratch):
     node.fails(3, "snapshot", "export", "s-none", scratch.path("y"), says=("s-none",))
     node.fails(2, "image", "export", "debian:12", scratch.path("y"), "--format", "zip",
                says=("zip", "oci-archive", "docker-archive"))
+    for own in (f"{node.data}/catalog.db", f"{node.data}/layout/x", f"{node.run_dir}/x"):
+        node.fails(4, "image", "export", "debian:12", own, "--force", says=("varved itself",))
+    inside = node.ok("run", "create", "debian:12", "--id", "r", "--plain-upper")["rootfs"]
+    node.ok("image", "export", "debian:12", f"{inside}/root/x.tar")
+    node.ok("run", "rm", "r")
     node.ok("image", "export", "debian:12", path, "--force")
     with open(path, "rb") as f:
         check_equal(hashlib.sha256(f.read()).hexdigest(), before, "bytes of the second export")

@@ -26,20 +26,36 @@ static char *params_of(const struct site *site, const char *path, const char *bo
     return json_doc_dump(params);
 }
 
+/* The directory of the site is the node's own, where no archive may go. */
+static struct scratch *outside_of(void)
+{
+    void *outside = NULL;
+    assert_int_equal(scratch_setup(&outside), 0);
+    return outside;
+}
+
+static void outside_free(struct scratch **outside)
+{
+    void *state = *outside;
+    assert_int_equal(scratch_teardown(&state), 0);
+}
+#define cleanup_outside cleanup_with(outside_free)
+
 static void test_an_image(void **state)
 {
     struct site *site = *state;
+    cleanup_outside struct scratch *outside = outside_of();
     site_add_image(site, "a:1", "salt");
     cleanup_free char *plain = params_of(site, "/v1/images/export", "{'reference':'a:1'}");
     assert_string_equal(plain, "{\"reference\":\"a:1\"}");
     char body[256];
     snprintf(body, sizeof body,
              "{'reference':'a:1','path':'%s','format':'oci-archive','force':true}",
-             scratch_path(site->scratch, "x.tar"));
+             scratch_path(outside, "x.tar"));
     cleanup_free char *all = params_of(site, "/v1/images/export", body);
     snprintf(body, sizeof body,
              "{\"force\":true,\"format\":\"oci-archive\",\"path\":\"%s\",\"reference\":\"a:1\"}",
-             scratch_path(site->scratch, "x.tar"));
+             scratch_path(outside, "x.tar"));
     assert_string_equal(all, body);
 }
 
@@ -63,19 +79,25 @@ static void test_refusals(void **state)
 {
     struct site *site = *state;
     site_add_image(site, "a:1", "salt");
-    scratch_write(site->scratch, "there", "x", 1);
+    cleanup_outside struct scratch *outside = outside_of();
+    scratch_write(outside, "there", "x", 1);
+    assert_int_equal(mkdirat(outside->fd, "folder", 0700), 0);
     char there[256];
     snprintf(there, sizeof there, "{'reference':'a:1','path':'%s'}",
-             scratch_path(site->scratch, "there"));
+             scratch_path(outside, "there"));
     char directory[256];
     snprintf(directory, sizeof directory, "{'reference':'a:1','path':'%s','force':true}",
-             scratch_path(site->scratch, "tmp"));
+             scratch_path(outside, "folder"));
+    char own[256];
+    snprintf(own, sizeof own, "{'reference':'a:1','path':'%s','force':true}",
+             scratch_path(site->scratch, "catalog.db"));
     const struct {
         int status;
         const char *code;
         const char *word;
         const char *body;
     } cases[] = {
+        {409, "conflict", "a directory of varved itself", own},
         {400, "invalid", "'reference'", "{}"},
         {400, "invalid", "'reference'", "{'path':'/x'}"},
         {400, "invalid", "absolute", "{'reference':'a:1','path':'x'}"},
@@ -101,12 +123,12 @@ static void test_refusals(void **state)
 static void test_one_file_one_job(void **state)
 {
     struct site *site = *state;
+    cleanup_outside struct scratch *outside = outside_of();
     site_add_image(site, "a:1", "salt");
     site_add_image(site, "b:1", "other");
     atomic_store(&site_shared.hold, true);
     char body[256];
-    snprintf(body, sizeof body, "{'reference':'a:1','path':'%s'}",
-             scratch_path(site->scratch, "x.tar"));
+    snprintf(body, sizeof body, "{'reference':'a:1','path':'%s'}", scratch_path(outside, "x.tar"));
     json_decref(site_expect(site, 202, "POST", "/v1/images/export", body));
     body[15] = 'b';
     site_refused(site, 409, "conflict", "x.tar", "POST", "/v1/images/export", body);

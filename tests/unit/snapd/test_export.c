@@ -151,6 +151,27 @@ static void test_what_is_there_is_not_replaced(void **state)
     commit_script(world, "tar -tf out/old >/dev/null; test $(stat -c %a out/old) = 600");
 }
 
+/* A slip must not put an archive in place of the catalog. */
+static void test_not_into_the_nodes_own_directories(void **state)
+{
+    cleanup_free char *digest = NULL;
+    struct commit_world *world = with_base(state, &digest);
+    const struct node *node = world->node;
+    static const char *const names[] = {"catalog.db", "layout/index.json", "runs/x",
+                                        "layout/blobs/sha256/x"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        cleanup_free char *path = NULL;
+        assert_true(asprintf(&path, "%s/%s", node->data_dir, names[i]) > 0);
+        json_t *params =
+            json_pack("{s:s, s:s, s:b}", "reference", "base:1", "path", path, "force", 1);
+        export_fails(world, params, "conflict", "lies in a directory of varved itself");
+    }
+    cleanup_free char *path = NULL;
+    assert_true(asprintf(&path, "%s/x", node->run_dir) > 0);
+    assert_int_equal(export_check_path(node, path, false, NULL), -EBUSY);
+    assert_int_equal(export_check_path(node, "/tmp/x-that-is-not-there", false, NULL), 0);
+}
+
 static void test_requests_that_cannot_be_met(void **state)
 {
     cleanup_free char *digest = NULL;
@@ -287,6 +308,7 @@ int main(void)
         export_test(test_for_a_client),
         export_test(test_what_is_there_is_not_replaced),
         export_test(test_requests_that_cannot_be_met),
+        export_test(test_not_into_the_nodes_own_directories),
         export_test(test_damaged_blobs),
         export_test(test_a_full_disk),
         export_test(test_removal_meanwhile),
