@@ -85,7 +85,7 @@ static int write_config(int dir_fd, const char *path, const json_t *config, stru
         return err_fail(err, ERR_INTERNAL, "no memory for " CONFIG);
     int rc = buf_addf(&whole, err, "%s\n", text);
     if (rc == 0)
-        rc = publish_bytes(dir_fd, CONFIG, whole.data, whole.len, 0644, PUBLISH_REPLACE, err);
+        rc = publish_bytes(dir_fd, CONFIG, whole.data, whole.len, 0600, PUBLISH_REPLACE, err);
     return rc < 0 ? err_wrap(err, rc, "cannot write %s/" CONFIG, path) : 0;
 }
 

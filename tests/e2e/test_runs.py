@@ -109,7 +109,7 @@ def start_a_bundle(runtime, scratch, node):
     reply = node.ok("run", "bundle", "r", bundle, "--env", "A=b c", "--", "sh", "-c", script)
     check_equal(reply["bundle"], bundle, "bundle")
     check_equal(os.listdir(bundle), ["config.json"], "what the bundle holds")
-    check_equal(os.stat(f"{bundle}/config.json").st_mode & 0o777, 0o644, "mode of config.json")
+    check_equal(os.stat(f"{bundle}/config.json").st_mode & 0o777, 0o600, "mode of config.json")
     container = Container(scratch, runtime, bundle)
     try:
         result = container.run()

@@ -29,7 +29,7 @@ static void assert_config(const struct scratch *scratch, const char *name)
                         "{\n  \"process\": {\n    \"args\": [\n      \"sh\"\n    ]\n"
                         "  },\n  \"root\": {\n    \"path\": \"/r\"\n  }\n}\n");
     assert_int_equal(fstatat(scratch->fd, name, &st, 0), 0);
-    assert_int_equal(st.st_mode & 07777, 0644);
+    assert_int_equal(st.st_mode & 07777, 0600);
 }
 
 static void test_a_bundle(void **state)
