@@ -31,6 +31,9 @@
  * more bytes, entries or growth than the limits. Left out and listed: overlayfs's own and other
  * dangerous attributes (convert_attr.h).
  *
+ * Times before 1970 keep their whole seconds alone, as readers differ in what a fraction of them
+ * means. Names are bytes, and stay what they are in the archive.
+ *
  * Growth: an archive may always hold CONVERT_GROWTH_FREE bytes, however small its blob is, and
  * beyond that CONVERT_GROWTH_MAX times the size of the blob. Zeros become holes, and the last part
  * of the disk stays free, so one that is made to fill disks does not.
@@ -55,7 +58,7 @@ enum convert_mode {
 
 enum {
     CONVERT_LOWERS_MAX = 127,
-    CONVERT_ENTRIES_MAX = 5000000,  /* names that an image may have, EROFS_NAMES_MAX */
+    CONVERT_ENTRIES_MAX = 5000000,  /* EROFS_NAMES_MAX: names, those of directories count twice */
     CONVERT_MEMBERS_MAX = 20000000, /* members of an archive, also those that replace others */
     CONVERT_GROWTH_MAX = 5000,
     CONVERT_DROPPED_MAX = 16, /* listed by name; the others are counted */
@@ -70,9 +73,12 @@ struct convert_request {
     bool is_lowest; /* of a layer: there are no layers below, so none are waited for */
     const struct digest *diff_id; /* expected digest of the tar, or NULL */
     uint64_t blob_size;           /* bytes that the archive will have; for the limit on growth */
-    uint64_t bytes_max;           /* of tar and of data written, holes not; 0: CONVERT_BYTES_MAX */
-    uint64_t entries_max;         /* 0: CONVERT_ENTRIES_MAX */
-    uint64_t growth_free;         /* 0: CONVERT_GROWTH_FREE */
+    /* Of the tar, and of the data of files, also those copied from layers below, without what is a
+     * hole in tar or lower image. The image file may take up to twice as much of the disk: pieces
+     * of sparse files and their maps take whole blocks. 0: CONVERT_BYTES_MAX. */
+    uint64_t bytes_max;
+    uint64_t entries_max; /* 0: CONVERT_ENTRIES_MAX */
+    uint64_t growth_free; /* 0: CONVERT_GROWTH_FREE */
 };
 
 enum convert_state {

@@ -31,8 +31,18 @@ int convert_copy_attr(const struct erofs_image *image, const struct erofs_inode 
 static int take_data(void *arg, uint64_t offset, const void *bytes, size_t len, struct err *err)
 {
     struct convert_tree *tree = arg;
-    int rc = convert_tree_account(tree, len, err);
-    return rc < 0 ? rc : erofs_writer_file_data(tree->writer, offset, bytes, len, err);
+    /* A file without holes comes as one piece, however large. */
+    for (size_t done = 0; done < len;) {
+        size_t n = len - done < CONVERT_TREE_PIECE ? len - done : CONVERT_TREE_PIECE;
+        int rc = convert_tree_account(tree, n, err);
+        if (rc == 0)
+            rc = erofs_writer_file_data(tree->writer, offset + done, (const char *)bytes + done, n,
+                                        err);
+        if (rc < 0)
+            return rc;
+        done += n;
+    }
+    return 0;
 }
 
 static int copy_file(struct convert_tree *tree, const struct erofs_image *image,
@@ -42,7 +52,9 @@ static int copy_file(struct convert_tree *tree, const struct erofs_image *image,
     int rc = erofs_writer_file_begin(tree->writer, attr, inode->size, err);
     if (rc == 0)
         rc = erofs_data_each(image, inode, take_data, tree, err);
-    return rc < 0 ? rc : erofs_writer_file_end(tree->writer, ret_nid, err);
+    if (rc == 0)
+        rc = erofs_writer_file_end(tree->writer, ret_nid, err);
+    return rc < 0 ? rc : convert_tree_account(tree, 0, err);
 }
 
 struct link_text {

@@ -16,9 +16,9 @@
  * any.
  *
  * Limits: the archive's bytes are bounded by the stream, names by entries_max, members (also those
- * that replace others) by CONVERT_MEMBERS_MAX, and what is written, also what is copied out of
- * lower layers, by bytes_max; holes of sparse files count for nothing. The last part of the disk
- * stays free (ERR_NO_SPACE).
+ * that replace others) by CONVERT_MEMBERS_MAX, and the data of files, also what is copied out of
+ * lower layers, by bytes_max; holes of sparse files count for nothing, but the image file may take
+ * twice bytes_max at most. The last part of the disk stays free (ERR_NO_SPACE).
  *
  * What it does not do: digests (the caller gives the diff ID that goes into the image's UUID),
  * fsync, CONVERT_TAR.

@@ -7,7 +7,8 @@
 #include <sys/stat.h>
 
 enum {
-    SPACE_CHECK_BYTES = 1 << 20, /* look at the free space after so many bytes */
+    SPACE_CHECK_BYTES = CONVERT_TREE_PIECE, /* look at the free space after so many bytes */
+    OWN_BYTES = 1 << 20,                    /* of the smallest image */
 };
 
 /* The first `len` bytes of a path, for messages. */
@@ -117,11 +118,24 @@ void convert_tree_path(const struct convert_tree *tree, erofs_dir dir, const cha
     memcpy(ret, text + at, sizeof text - at);
 }
 
+/* Blocks and inodes take less than twice the bytes of archive and lower files that they hold. More
+ * comes of sparse files alone: each of their pieces takes a block, and their maps are no data. */
+static uint64_t written_max(const struct convert_tree *tree)
+{
+    return tree->bytes_max > (UINT64_MAX - OWN_BYTES) / 2 ? UINT64_MAX
+                                                          : 2 * tree->bytes_max + OWN_BYTES;
+}
+
 int convert_tree_account(struct convert_tree *tree, uint64_t bytes, struct err *err)
 {
     tree->bytes += bytes;
     if (tree->bytes > tree->bytes_max)
         return err_fail(err, ERR_TOO_LARGE, "the archive holds more than %llu bytes of data",
+                        (unsigned long long)tree->bytes_max);
+    if (erofs_writer_written(tree->writer) > written_max(tree))
+        return err_fail(err, ERR_TOO_LARGE,
+                        "the image takes more than twice the %llu bytes that the archive may hold, "
+                        "as its sparse files are of too many pieces",
                         (unsigned long long)tree->bytes_max);
     uint64_t image = erofs_writer_bytes(tree->writer);
     if (image - tree->bytes_checked < SPACE_CHECK_BYTES)

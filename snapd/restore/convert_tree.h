@@ -14,6 +14,10 @@
 #include "convert_path.h"
 #include "erofs_writer.h"
 
+enum {
+    CONVERT_TREE_PIECE = 1 << 20, /* bytes that may be written without looking at the disk */
+};
+
 /* What is known about a directory (erofs_writer_dir_note). */
 enum {
     CONVERT_DIR_IMPLIED = 1, /* no member lists it */
@@ -56,6 +60,8 @@ enum convert_tree_sight convert_tree_find(const struct convert_tree *tree, const
 void convert_tree_path(const struct convert_tree *tree, erofs_dir dir, const char *name,
                        char ret[CONVERT_PATH_MAX]);
 
-/* Counts data that was written; ERR_TOO_LARGE above the limit, ERR_NO_SPACE when the last part of
- * the disk is used (convert_space.h). To be called for each member, with 0 bytes too. */
+/* Counts data that is written; ERR_TOO_LARGE above the limit, also when the image file takes more
+ * than twice the limit, ERR_NO_SPACE when the last part of the disk is used (convert_space.h). To
+ * be called for each member, with 0 bytes too, and for each CONVERT_TREE_PIECE bytes of its data.
+ */
 int convert_tree_account(struct convert_tree *tree, uint64_t bytes, struct err *err);

@@ -119,6 +119,8 @@ static int grow_names(struct erofs_names *names, size_t text_len, struct err *er
     }
     if (names->text_cap - names->text_len < text_len) {
         uint64_t cap = names->text_cap + names->text_cap / 2 + 4096;
+        if (cap > names->text_max) /* which has room for the text, as the caller has seen */
+            cap = names->text_max;
         char *bigger = realloc(names->text, cap);
         if (!bigger)
             return no_memory(err);
@@ -176,6 +178,8 @@ int erofs_names_add_dir(struct erofs_names *names, uint32_t name, uint32_t *ret,
         return rc;
     if (names->dir_count == names->dir_cap) {
         uint64_t cap = UINT64_C(64) + names->dir_cap + names->dir_cap / 2;
+        if (cap > names->names_max + UINT64_C(1))
+            cap = names->names_max + UINT64_C(1);
         struct erofs_dir_info *bigger =
             cap < UINT32_MAX ? realloc(names->dirs, cap * sizeof *bigger) : NULL;
         if (!bigger)

@@ -55,6 +55,7 @@ static int write_at(struct erofs_out *out, uint64_t pos, const uint8_t *bytes, s
         bytes += n;
         pos += (uint64_t)n;
         len -= (size_t)n;
+        out->written += (uint64_t)n;
     }
     return 0;
 }

@@ -25,6 +25,7 @@ struct erofs_out {
     uint64_t start;  /* offset of the buffer's first byte; at a block's beginning */
     size_t len;
     uint64_t flushed_to; /* how far the kernel was told to write */
+    uint64_t written;    /* bytes that went to the file, those written twice counted twice */
     bool failed;
 };
 

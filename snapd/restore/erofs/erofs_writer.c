@@ -284,3 +284,8 @@ uint64_t erofs_writer_bytes(const struct erofs_writer *writer)
 {
     return erofs_out_pos(&writer->out);
 }
+
+uint64_t erofs_writer_written(const struct erofs_writer *writer)
+{
+    return writer->out.written;
+}

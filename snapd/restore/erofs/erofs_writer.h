@@ -149,5 +149,9 @@ struct erofs_writer_stats {
 int erofs_writer_finish(struct erofs_writer *writer, const uint8_t uuid[EROFS_UUID_LEN],
                         struct erofs_writer_stats *ret, struct err *err);
 
-/* Bytes of image so far, for limits on disk space. */
+/* Bytes of image so far, holes of the file included. */
 uint64_t erofs_writer_bytes(const struct erofs_writer *writer);
+/* Bytes that went to the file so far, its holes not; what is still buffered (1 MiB) comes later.
+ * Whole blocks of data, and the block maps of files with holes: it can be far more than the bytes
+ * given. */
+uint64_t erofs_writer_written(const struct erofs_writer *writer);

@@ -214,12 +214,37 @@ static void test_copied_bytes_are_limited(void **state)
     tar_free(&tar);
 }
 
+/* Also while one large file is copied, the last part of the disk stays free. */
+static void test_copy_to_a_full_disk(void **state)
+{
+    const struct scratch *s = *state;
+    struct tar_builder tar = {0};
+    struct err err = ERR_INIT;
+    const size_t size = 80 << 20;
+    char *data = malloc(size);
+    assert_non_null(data);
+    memset(data, 'x', size);
+    tar_add(&tar, &(struct tar_member){.name = "a", .data = data, .size = size});
+    free(data);
+    convert_good(s, "base", CONVERT_LAYER, &tar);
+    scratch_tmpfs(s, "ram", 64 << 20);
+    tar_hardlink(&tar, "b", "a");
+    tar_end(&tar);
+    const struct convert_try try = {
+        .scratch = s, .target = "ram/t", .bytes = tar.bytes, .len = tar.len, .lowers = {"base"}};
+    assert_true(convert_try(&try, NULL, &err) < 0);
+    tar_free(&tar);
+    assert_int_equal(err.code, ERR_NO_SPACE);
+    assert_non_null(strstr(err.text, "MiB left"));
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_target_comes_later), T(test_shared_inode),     T(test_replaced_pending),
-        T(test_hidden_targets),     T(test_links_in_a_stack), T(test_copied_bytes_are_limited),
+        T(test_target_comes_later),  T(test_shared_inode),     T(test_replaced_pending),
+        T(test_hidden_targets),      T(test_links_in_a_stack), T(test_copied_bytes_are_limited),
+        T(test_copy_to_a_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
