@@ -9,11 +9,11 @@
  *                               modules give: selinux, apparmor, SMACK64*, ima, evm
  *   system.posix_acl_access,    yes (convert_acl.h)
  *   system.posix_acl_default
- *   others                      no: other systems' (com.apple...), or made by a file system itself
- * What is left out is listed. What is wanted and what Linux would not show of a mounted image, or
- * would fail over, is refused with the attribute's name: attributes of users on what is neither
- * file nor directory, values of more than 65,535 bytes, lists of names beyond 64 KiB, malformed
- * capabilities.
+ *   others                      no: other systems' (com.apple..., access lists of NFSv4), or made
+ * by a file system itself What is left out is listed. What is wanted and what Linux would not show
+ * of a mounted image, or would fail over, is refused with the attribute's name: attributes of users
+ * on what is neither file nor directory, values of more than 65,535 bytes, lists of names beyond 64
+ * KiB, malformed capabilities.
  */
 #pragma once
 

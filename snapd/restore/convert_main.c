@@ -13,7 +13,6 @@
 #include "json_doc.h"
 #include "path_text.h"
 
-#include <locale.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -239,8 +238,6 @@ int main(void)
     struct err err = ERR_INIT;
     struct order order = {.fds = {-1, -1}};
     (void)close_range(CONVERT_WIRE_FD + 1, ~0U, 0);
-    /* No harm without the locale: names are bytes, only libarchive's remarks get more. */
-    (void)setlocale(LC_ALL, "C.UTF-8");
     int rc = receive_order(&order, &err);
     if (rc == 0)
         rc = confine(&order.request, &err);

@@ -22,6 +22,10 @@ static int refuse(const char *path, const char *why, struct err *err)
 static int read_type(struct archive_entry *entry, struct convert_member *member, struct err *err)
 {
     mode_t type = archive_entry_filetype(entry); /* AE_IF* are S_IF* on Linux */
+    const char *raw = archive_entry_pathname(entry);
+    /* Old archives mark directories so. libarchive knows, but not with names that are no ASCII. */
+    if (type == S_IFREG && raw && raw[0] != '\0' && raw[strlen(raw) - 1] == '/')
+        type = S_IFDIR;
     switch (type) {
     case S_IFREG:
     case S_IFDIR:
@@ -141,6 +145,8 @@ static int read_xattrs(struct archive_entry *entry, struct convert_dropped *drop
         if (rc < 0)
             return rc;
     }
+    if (archive_entry_acl_types(entry) & ARCHIVE_ENTRY_ACL_TYPE_NFS4)
+        note_dropped(dropped, "SCHILY.acl.ace", member->path);
     int rc = convert_acl_add(entry, &member->attr, err);
     if (rc == 0)
         rc = convert_attr_check(&member->attr, member->type, err);

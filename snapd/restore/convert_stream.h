@@ -13,8 +13,8 @@
  * The packing is told by the first bytes, whatever a media type said: gzip, zstd, with `any_codec`
  * also xz and bzip2, else the bytes are the tar itself. Several gzip members or zstd frames,
  * skippable ones too, are one stream. A stream that ends inside a member, that fails a checksum of
- * its format, or that is followed by anything but zero bytes is ERR_DAMAGED. zstd windows above
- * 128 MiB are refused.
+ * its format, or that is followed by other bytes is ERR_DAMAGED; zeros may follow all but zstd.
+ * zstd windows above 128 MiB are refused.
  *
  * The end of the stream is the end of the archive, not the tar's end marker: whoever stops at the
  * marker reads on until convert_stream_read() returns 0. It does so only when the archive was whole

@@ -124,11 +124,35 @@ static int skip_data(struct convert_tar *tar, struct err *err)
     return (int)n;
 }
 
-/* A name that is not UTF-8 is given as it is, with this remark (3.6.2). */
+/* A name that cannot be brought from UTF-8 to the locale is given as it is, with this remark
+ * (3.6.2). Which is what is wanted of all names, so the locale is left at "C": in one with UTF-8,
+ * libarchive composes letters and accents (Unicode's form C), and the file has another name. */
 static bool is_harmless(struct archive *archive)
 {
     const char *why = archive_error_string(archive);
     return why && strstr(why, "can't be converted from UTF-8") != NULL;
+}
+
+/* Whether the member has given all the data that its size, or the map of a sparse file, tells of.
+ * libarchive takes what is missing for zeros. A file may be one hole without a map. */
+static int check_data(const struct convert_tar *tar, struct archive_entry *entry, struct err *err)
+{
+    if (archive_entry_hardlink(entry) || archive_entry_filetype(entry) != AE_IFREG)
+        return 0;
+    const int pieces = archive_entry_sparse_reset(entry);
+    uint64_t expected = pieces == 0 ? (uint64_t)archive_entry_size(entry) : 0;
+    la_int64_t offset;
+    la_int64_t len;
+    for (int i = 0; i < pieces; i++)
+        if (archive_entry_sparse_next(entry, &offset, &len) == ARCHIVE_OK)
+            expected += (uint64_t)len;
+    if (tar->data >= expected || (tar->data == 0 && pieces == 0))
+        return 0;
+    return err_fail(
+        err, ERR_DAMAGED,
+        "member %s of the archive is damaged: it has %llu bytes of data instead of %llu",
+        path_text(archive_entry_pathname(entry)).s, (unsigned long long)tar->data,
+        (unsigned long long)expected);
 }
 
 /* The next header: 1, or 0 at the end-of-archive marker. */
@@ -157,6 +181,8 @@ static int read_members(struct convert_tar *tar, uint64_t members_max, convert_t
         rc = take(arg, tar, entry, err);
         if (rc == 0)
             rc = skip_data(tar, err);
+        if (rc == 0)
+            rc = check_data(tar, entry, err);
         if (rc < 0)
             return rc;
         /* libarchive has passed over the padding. */

@@ -2,8 +2,9 @@
  *
  * libarchive reads the tar (v7, ustar, pax, GNU; sparse files of all kinds); it gets the bytes of
  * convert_stream.h and registers no filter of its own, so nothing is guessed about the content and
- * no program is started. Names are taken as bytes: libarchive's remark that one is not UTF-8 is no
- * failure. Every other remark of it is one, as it means that something would be lost.
+ * no program is started. Names are taken as bytes, which needs the locale "C": libarchive's remark
+ * that one cannot be converted is no failure. Every other remark of it is one, as it means that
+ * something would be lost.
  *
  * The stream is read to its end, past the end-of-archive marker. What follows the marker is
  * accepted, as other tools do; where a digest is expected it decides. Without one, an archive

@@ -15,7 +15,6 @@
 #include "tar_builder.h"
 
 #include <fcntl.h>
-#include <locale.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -352,10 +351,8 @@ static void make_lowers(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
-    if (!lowers[0].base) {
-        (void)setlocale(LC_ALL, "C.UTF-8");
+    if (!lowers[0].base)
         make_lowers();
-    }
     if (len == 0)
         return 0;
     struct setting setting = {.mode = bytes[0] & 1 ? CONVERT_PLAIN : CONVERT_LAYER,

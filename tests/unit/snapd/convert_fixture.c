@@ -6,7 +6,6 @@
 #include "spawn.h"
 
 #include <fcntl.h>
-#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -104,8 +103,6 @@ int convert_try(const struct convert_try *try, struct convert_done *ret, struct 
 {
     char name[64];
     struct convert_done done = {.needed_lowers = false};
-    /* As the child does (convert_main.c). */
-    (void)setlocale(LC_ALL, "C.UTF-8");
     image_name(name, try->target);
     cleanup_fd int fd =
         openat(try->scratch->fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

@@ -309,6 +309,44 @@ static void test_layers(void **state)
         close(lowers[i]);
 }
 
+/* A letter and its accent stay two characters, which the child's locale has a say in. */
+static void test_decomposed_name(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = ERR_INIT;
+    struct convert_result result;
+    struct tar_builder tar = {0};
+    bool asked;
+    tar_text(&tar, "path", "cafe\xcc\x81");
+    tar_file(&tar, "short", "x");
+    if (convert_over(f, &tar, "image", NULL, 0, &asked, &result, &err) != CONVERT_DONE)
+        fail_msg("%s", err.text);
+    convert_result_free(&result);
+    char image[32768];
+    cleanup_fd int fd = openat(f->scratch->fd, "image", O_RDONLY | O_CLOEXEC);
+    ssize_t n = pread(fd, image, sizeof image, 0);
+    assert_true(n > 0 && (size_t)n < sizeof image);
+    assert_non_null(memmem(image, (size_t)n, "cafe\xcc\x81", 6));
+}
+
+/* A tar is no bzip2 because its first name begins so. */
+static void test_names_like_packings(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const names[] = {"BZh", "BZh9", "BZh91", "BZh0\x31\x41", "7zXZ"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct err err = ERR_INIT;
+        struct convert_result result;
+        struct tar_builder tar = {0};
+        bool asked;
+        tar_file(&tar, names[i], "x");
+        if (convert_over(f, &tar, "image", NULL, 0, &asked, &result, &err) != CONVERT_DONE)
+            fail_msg("%s: %s", names[i], err.text);
+        assert_int_equal(result.entries, 1);
+        convert_result_free(&result);
+    }
+}
+
 /* What is given as an image of a layer is looked at before it is used. */
 static void test_bad_lower(void **state)
 {
@@ -386,16 +424,10 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, convert_run_setup, convert_run_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_tar_of_each_packing),
-        T(test_tar_with_holes),
-        T(test_growing),
-        T(test_fed_too_little),
-        T(test_wrong_digest),
-        T(test_limits),
-        T(test_bad_requests),
-        T(test_layers),
-        T(test_bad_lower),
-        T(test_plain),
+        T(test_tar_of_each_packing), T(test_tar_with_holes), T(test_growing),
+        T(test_fed_too_little),      T(test_wrong_digest),   T(test_limits),
+        T(test_bad_requests),        T(test_layers),         T(test_decomposed_name),
+        T(test_names_like_packings), T(test_bad_lower),      T(test_plain),
         T(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,12 +174,27 @@ static void test_acls(void **state)
     convert_bad(s, "t2", CONVERT_LAYER, &tar, ERR_DAMAGED, "access control list");
 }
 
+/* Lists that Linux does not have are told of, not lost. */
+static void test_foreign_acl(void **state)
+{
+    const struct scratch *s = *state;
+    struct tar_builder tar = {0};
+    tar_text(&tar, "SCHILY.acl.ace",
+             "owner@:rwxp--aARWcCos:-------:allow,group@:r-----a-R-c--s:-------:allow,"
+             "everyone@:r-----a-R-c--s:-------:allow");
+    tar_add(&tar, &(struct tar_member){.name = "f", .mode = 0640, .data = "x"});
+    struct convert_done done = convert_good(s, "t", CONVERT_LAYER, &tar);
+    assert_int_equal(done.stats.dropped, 1);
+    assert_string_equal(done.dropped, "SCHILY.acl.ace of f");
+    assert_int_equal(look(s, "t/f").st_mode & 07777, 0640);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         T(test_xattr_policy), T(test_unfit_xattrs), T(test_repeated_xattr),
-        T(test_many_xattrs),  T(test_acls),
+        T(test_many_xattrs),  T(test_acls),         T(test_foreign_acl),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "convert_fixture.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -303,6 +304,39 @@ static void test_names(void **state)
     assert_content(s, "t/line\nbreak\\", "odd");
 }
 
+/* Names that look the same to people are different ones; and old archives mark directories with a
+ * slash, whatever the letters. */
+static void test_names_keep_their_form(void **state)
+{
+    const struct scratch *s = *state;
+    struct tar_builder tar = {0};
+    tar_text(&tar, "path", "e\xcc\x81");
+    tar_file(&tar, "short", "two characters");
+    tar_text(&tar, "path", "\xc3\xa9");
+    tar_file(&tar, "short", "one character");
+    tar_text(&tar, "path", "hard");
+    tar_text(&tar, "linkpath", "e\xcc\x81");
+    tar_hardlink(&tar, "short", "cut");
+    tar_text(&tar, "path", "soft");
+    tar_text(&tar, "linkpath", "a\xcc\x8a");
+    tar_symlink(&tar, "short", "cut");
+    /* Surrogates, each as a character of its own. */
+    tar_text(&tar, "path", "\xed\xa0\xbd\xed\xb8\x80");
+    tar_file(&tar, "short", "surrogates");
+    tar_text(&tar, "path", "\xc3\xa4/");
+    tar_add(&tar, &(struct tar_member){.name = "short", .mode = 0711});
+    tar_text(&tar, "path", "\xc3\xa4/in");
+    tar_file(&tar, "short", "in");
+    convert_good(s, "t", CONVERT_LAYER, &tar);
+    assert_content(s, "t/e\xcc\x81", "two characters");
+    assert_content(s, "t/\xc3\xa9", "one character");
+    assert_content(s, "t/hard", "two characters");
+    assert_link(s, "t/soft", "a\xcc\x8a");
+    assert_content(s, "t/\xed\xa0\xbd\xed\xb8\x80", "surrogates");
+    assert_int_equal(look(s, "t/\xc3\xa4").st_mode, S_IFDIR | 0711);
+    assert_content(s, "t/\xc3\xa4/in", "in");
+}
+
 /* B22 and others: numbers that no file has. */
 static void test_absurd_numbers(void **state)
 {
@@ -392,6 +426,84 @@ static void test_limits(void **state)
     tar_free(&tar);
 }
 
+/* A file of `size` bytes with one byte of data at each of `count` places, `step` apart. */
+static void add_pieces(struct tar_builder *tar, const char *name, const char *size, uint64_t first,
+                       uint64_t step, size_t count)
+{
+    char *map = malloc(count * 32);
+    char *data = malloc(count + 1);
+    assert_true(map && data);
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++)
+        used +=
+            (size_t)snprintf(map + used, 32, "%s%" PRIu64 ",1", i > 0 ? "," : "", first + i * step);
+    memset(data, 'x', count);
+    data[count] = '\0';
+    tar_text(tar, "GNU.sparse.size", size);
+    tar_text(tar, "GNU.sparse.map", map);
+    tar_file(tar, name, data);
+    free(map);
+    free(data);
+}
+
+/* Each piece of a sparse file takes a block, and the map of a large one 1 MiB; neither is data. */
+static void test_image_of_many_pieces(void **state)
+{
+    const struct scratch *s = *state;
+    for (int i = 0; i < 2; i++) {
+        struct tar_builder tar = {0};
+        struct err err = ERR_INIT;
+        if (i == 0)
+            add_pieces(&tar, "f", "67108864", 0, 8192, 8192);
+        for (int k = 0; i == 1 && k < 8; k++) {
+            char name[8];
+            snprintf(name, sizeof name, "f%d", k);
+            add_pieces(&tar, name, "1073741824", 5000, 1, 1);
+        }
+        tar_end(&tar);
+        struct convert_try try = {.scratch = s,
+                                  .target = "t",
+                                  .mode = CONVERT_PLAIN,
+                                  .bytes = tar.bytes,
+                                  .len = tar.len,
+                                  .bytes_max = 1 << 20};
+        assert_true(convert_try(&try, NULL, &err) < 0);
+        assert_int_equal(err.code, ERR_TOO_LARGE);
+        assert_non_null(strstr(err.text, "twice"));
+        err_clear(&err);
+        try.bytes_max = 40 << 20;
+        if (convert_try(&try, NULL, &err) < 0)
+            fail_msg("%s", err.text);
+        tar_free(&tar);
+    }
+}
+
+/* Data that a sparse file should have and the archive does not hold are no zeros. */
+static void test_sparse_file_that_lacks_data(void **state)
+{
+    const struct scratch *s = *state;
+    static const char *const maps[] = {"0,512,1024,512", "0,2048", "1024,513"};
+    char data[512];
+    struct tar_builder tar = {0};
+    memset(data, 'x', sizeof data);
+    for (size_t i = 0; i < ARRAY_SIZE(maps); i++) {
+        tar_text(&tar, "GNU.sparse.size", "2048");
+        tar_text(&tar, "GNU.sparse.map", maps[i]);
+        tar_add(&tar, &(struct tar_member){.name = "f", .data = data, .size = sizeof data});
+        tar_file(&tar, "g", "next");
+        convert_bad(s, "bad", CONVERT_LAYER, &tar, ERR_DAMAGED, "512 bytes of data instead of");
+    }
+    tar_text(&tar, "GNU.sparse.size", "2048");
+    tar_text(&tar, "GNU.sparse.map", "1024,512,2048,0");
+    tar_add(&tar, &(struct tar_member){.name = "f", .data = data, .size = sizeof data});
+    tar_text(&tar, "GNU.sparse.size", "2048");
+    tar_text(&tar, "GNU.sparse.map", "2048,0");
+    tar_file(&tar, "hole", "");
+    convert_good(s, "t", CONVERT_LAYER, &tar);
+    assert_int_equal(look(s, "t/f").st_size, 2048);
+    assert_int_equal(look(s, "t/hole").st_size, 2048);
+}
+
 /* B18: the last part of a disk stays free. */
 static void test_full_disk(void **state)
 {
@@ -420,11 +532,22 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_kinds),           T(test_owner_mode_capability), T(test_large_ids_and_times),
-        T(test_directory_times), T(test_repeated_paths),        T(test_implied_parents),
-        T(test_bad_hardlinks),   T(test_global_headers),        T(test_names),
-        T(test_absurd_numbers),  T(test_whiteouts_in_plain),    T(test_limits),
+        T(test_kinds),
+        T(test_owner_mode_capability),
+        T(test_large_ids_and_times),
+        T(test_directory_times),
+        T(test_repeated_paths),
+        T(test_implied_parents),
+        T(test_bad_hardlinks),
+        T(test_global_headers),
+        T(test_names),
+        T(test_absurd_numbers),
+        T(test_whiteouts_in_plain),
+        T(test_limits),
         T(test_full_disk),
+        T(test_names_keep_their_form),
+        T(test_image_of_many_pieces),
+        T(test_sparse_file_that_lacks_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
