@@ -8,7 +8,7 @@
  *   - every mount is read-only, but /proc, which the kernel wants to be as writable as the procfs
  *     that bubblewrap mounts from there;
  *   - the run's root filesystem is as it was, with what is mounted in it;
- *   - the mounts of other runs are gone, as bubblewrap reads the list of all mounts many times over:
+ *   - the mounts of other runs are gone, as bubblewrap reads the list of all mounts many times:
  *     with a hundred runs on the host it would start several times slower;
  *   - /dev is a small private tmpfs with the nodes that sandboxes need: a chmod of /dev/null inside
  *     changes no device of the host;
