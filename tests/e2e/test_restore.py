@@ -14,6 +14,12 @@ import layouts  # noqa: E402  pylint: disable=wrong-import-position
 import treecmp  # noqa: E402  pylint: disable=wrong-import-position
 
 
+def python_environment():
+    """The modules of Debian's Python packages, or the standard library where there are none."""
+    debian = "/usr/lib/python3"
+    return debian if os.path.isdir(debian) else os.path.dirname(os.__file__)
+
+
 def node_project():
     """A tree of Node modules: those of npm, or of Debian's packages."""
     for path in [*glob.glob("/usr/lib/node_modules"), *glob.glob("/usr/share/nodejs"),
@@ -37,7 +43,7 @@ def differences(left, right):
 
 def test_real_trees_are_what_gnu_tar_unpacks(scratch):
     node = scratch.node().start()
-    trees = {"python": os.path.dirname(os.__file__), "node": node_project()}
+    trees = {"python": python_environment(), "node": node_project()}
     tars = {"debian": harness.rootfs_tar()}
     for name, path in trees.items():
         tars[name] = scratch.path(name + ".tar")
@@ -137,12 +143,12 @@ def test_a_coding_job_moves_to_another_node(scratch):
     check("30 good" in again, "the tests do not run after the move")
 
 
-def layer_tar(scratch, name, script):
-    """A layer made by a shell script in an empty directory."""
+def layer_tar(scratch, name, script, *options):
+    """A layer made by a shell script in an empty directory, packed by GNU tar."""
     path = scratch.path(name)
     os.mkdir(path)
     run(["bash", "-ec", script], cwd=path)
-    run(["tar", "--xattrs", "--numeric-owner", "-C", path, "-cf", path + ".tar", "."])
+    run(["tar", "--xattrs", "--numeric-owner", *options, "-C", path, "-cf", path + ".tar", "."])
     return path + ".tar"
 
 
@@ -165,8 +171,7 @@ def test_a_huge_sparse_file_costs_nothing(scratch):
     node = scratch.node().start()
     tar = layer_tar(scratch, "sparse", "truncate -s 20G big; printf start | dd of=big conv=notrunc "
                     "status=none; printf end | dd of=big bs=1 seek=15000000000 conv=notrunc "
-                    "status=none")
-    run(["tar", "--format=posix", "-S", "-C", scratch.path("sparse"), "-cf", tar, "."])
+                    "status=none", "--format=posix", "-S")
     rootfs = create(node, scratch, [(tar, "zstd")], "sparse")
     path = os.path.join(rootfs, "big")
     check_equal(os.stat(path).st_size, 20 << 30, "its size")
