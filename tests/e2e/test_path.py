@@ -198,8 +198,11 @@ def test_import_of_stock_layouts_keeps_the_digest(scratch):
     run(["skopeo", "copy", "--dest-compress-format", "gzip", source, f"oci:{scratch.path('gzip')}:v1"])
     run(["skopeo", "copy", f"oci:{scratch.path('gzip')}:v1",
          f"docker-archive:{scratch.path('docker.tar')}:x:v1"])
-    other.fails(1, "image", "import", scratch.path("docker.tar"), "--name", "d:1",
-                says=["docker", "skopeo copy"])
+    other.ok("image", "import", scratch.path("docker.tar"), "--name", "d:1")
+    have, want = (n.ok("image", "inspect", name)["layers"]
+                  for n, name in ((other, "d:1"), (node, "debian:12")))
+    check_equal([layer["diff_id"] for layer in have], [layer["diff_id"] for layer in want],
+                "diff IDs of the image from the docker-archive")
 
 
 def test_second_snapshot_of_a_run_holds_all_changes(scratch):

@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -211,19 +212,43 @@ static void test_a_resolver_on_the_hosts_loopback_is_forwarded_to(void **state)
     assert_int_equal(umount("/etc/resolv.conf"), 0);
 }
 
-static void test_a_run_without_the_file_is_warned_about(void **state)
+/* The sandbox sees the host's in any case; a file to show it over is made in the run. */
+static void test_a_run_without_the_file_gets_an_empty_one(void **state)
 {
     const struct scratch *scratch = *state;
-    assert_int_equal(unlink(scratch_path(scratch, "t/rootfs/etc/resolv.conf")), 0);
-    struct sandbox_probe probe = {.script = "ls /etc", .net = SANDBOX_NET_HOST};
+    const char *path = scratch_path(scratch, "t/rootfs/etc/resolv.conf");
+    struct stat st;
+    assert_int_equal(unlink(path), 0);
+    struct sandbox_probe probe = {.script = "cat /etc/resolv.conf", .net = SANDBOX_NET_NONE};
+    struct sandbox_probe_result result;
+    sandbox_probe_run(scratch, &probe, &result);
+    assert_int_not_equal(result.status, 0);
+    assert_int_equal(stat(path, &st), -1); /* no network, no file */
+    set_host_resolv(state, "nameserver 192.0.2.1\n");
+    probe.net = SANDBOX_NET_HOST;
+    sandbox_probe_run(scratch, &probe, &result);
+    assert_int_equal(result.status, 0);
+    assert_string_equal(result.out, "nameserver 192.0.2.1\n");
+    assert_string_equal(result.err, "");
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 0);
+    assert_int_equal(umount("/etc/resolv.conf"), 0);
+    scratch_write(scratch, "t/rootfs/etc/resolv.conf", "# of the run\n", 13);
+}
+
+/* What cannot be covered is said. */
+static void test_a_run_with_a_directory_there_is_warned_about(void **state)
+{
+    const struct scratch *scratch = *state;
+    const char *path = scratch_path(scratch, "t/rootfs/etc/resolv.conf");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0755), 0);
+    struct sandbox_probe probe = {.script = "true", .net = SANDBOX_NET_HOST};
     struct sandbox_probe_result result;
     sandbox_probe_run(scratch, &probe, &result);
     assert_int_equal(result.status, 0);
-    assert_null(strstr(result.out, "resolv.conf")); /* none was made */
-    assert_non_null(strstr(result.err, "r-test has no /etc/resolv.conf"));
-    probe.net = SANDBOX_NET_NONE;
-    sandbox_probe_run(scratch, &probe, &result);
-    assert_string_equal(result.err, "");
+    assert_non_null(strstr(result.err, "/etc/resolv.conf of r-test is no file"));
+    assert_int_equal(rmdir(path), 0);
     scratch_write(scratch, "t/rootfs/etc/resolv.conf", "# of the run\n", 13);
 }
 
@@ -293,7 +318,8 @@ int main(void)
         cmocka_unit_test(test_interfaces),
         cmocka_unit_test(test_names_are_asked_for_where_the_host_does),
         cmocka_unit_test(test_a_resolver_on_the_hosts_loopback_is_forwarded_to),
-        cmocka_unit_test(test_a_run_without_the_file_is_warned_about),
+        cmocka_unit_test(test_a_run_without_the_file_gets_an_empty_one),
+        cmocka_unit_test(test_a_run_with_a_directory_there_is_warned_about),
         cmocka_unit_test(test_pasta_ends_with_the_sandbox),
         cmocka_unit_test(test_a_host_without_a_route_is_a_clear_failure),
     };
