@@ -9,7 +9,7 @@
  *     that bubblewrap mounts from there;
  *   - the run's root filesystem is as it was, with what is mounted in it;
  *   - the mounts of other runs are gone, as bubblewrap reads the list of all mounts many times:
- *     with a hundred runs on the host it would start several times slower;
+ *     the more runs a host has, the later a sandbox would start;
  *   - /dev is a small private tmpfs with the nodes that sandboxes need: a chmod of /dev/null inside
  *     changes no device of the host;
  *   - a root filesystem whose /proc is a symbolic link is refused, as another sandbox on the same
