@@ -50,6 +50,7 @@ OWNERS = {
     "zstd.h": r"snapd/(commit|restore)/",
     "isa-l/igzip_lib.h": r"snapd/restore/",
     "isa-l/crc.h": r"snapd/restore/",
+    "fuse_lowlevel.h": r"fuse/volume/",
 }
 
 FUNCTION = re.compile(r"^[A-Za-z_].*?\b([A-Za-z_]\w*)\(.*[^;]$")

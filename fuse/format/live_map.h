@@ -1,0 +1,131 @@
+/* live_map.h - the live map: what state each chunk of an attached volume has, in memory that
+ * survives the death of the program that changes it.
+ *
+ * A memfd that varved makes at attach and worker, keeper and varved hold. The worker changes chunk
+ * words; keeper maps the header alone and reads the heartbeat; varved reads counters and writes
+ * limits and orders. Layout: one page of header, then one 32-bit word a chunk (docs/FORMAT.md,
+ * "Live map"). Everything that more than one program touches is a lock-free atomic, each field has
+ * one writer, and no field means anything only together with another one, so that a kill between
+ * any two instructions leaves a map that is true.
+ *
+ * A word changes by compare-and-exchange. The bit "unlogged" says that the disk map does not know
+ * the state yet. A summary of which words are unlogged is the worker's own and made again at its
+ * start.
+ *
+ * What it does not do: it has no locks (a dead holder would keep them), and it knows no files.
+ */
+#pragma once
+
+#include "err.h"
+#include "volume_format.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LIVE_MAP_HEADER_BYTES = 4096,
+    LIVE_MAP_VERSION = 1,
+    LIVE_MAP_INIT_MAX = 256, /* bytes of a FUSE_INIT message; 7.45 has 104 and 80 */
+    LIVE_MAP_TEXT_MAX = 512,
+};
+#define LIVE_MAP_MAGIC "VRVLIVE1"
+
+/* Orders, in `orders`; written by varved alone. */
+enum {
+    LIVE_ORDER_FENCED = 1, /* writes, held ones too, are answered with EIO; reads go on */
+};
+/* Facts, in `facts`; written by the worker alone. */
+enum {
+    LIVE_FACT_READY = 1,     /* INIT is answered, requests are served */
+    LIVE_FACT_OPEN = 2,      /* `device` is open: OPEN seen and no RELEASE for it yet */
+    LIVE_FACT_CLOSED = 4,    /* after the final cut: the map on disk is closed, writes are EIO */
+    LIVE_FACT_RESENDS = 8,   /* the kernel sends unanswered requests again (Linux 6.9) */
+    LIVE_FACT_DESTROYED = 16 /* FUSE_DESTROY was seen, or the connection is gone */
+};
+
+struct live_map_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t header_bytes;
+    char id[16]; /* NUL-terminated */
+    uint8_t uuid[VOLUME_UUID_LEN];
+    _Atomic uint64_t size; /* logical bytes; grows, written by the worker when it resizes */
+
+    /* Of the first worker. init_state: 0 nothing, 1 the request is recorded, 2 the reply too, 3 the
+     * kernel has taken the reply. */
+    _Atomic uint32_t init_state;
+    uint32_t init_request_len;
+    uint32_t init_reply_len;
+    uint32_t reserved;
+    uint8_t init_request[LIVE_MAP_INIT_MAX];
+    uint8_t init_reply[LIVE_MAP_INIT_MAX]; /* fuse_out_header with unique 0, and fuse_init_out */
+
+    /* By the worker. Times are CLOCK_MONOTONIC (CLOCK_BOOTTIME would count a sleep as silence). */
+    _Atomic uint64_t heartbeat_ns;
+    _Atomic uint32_t facts;
+    _Atomic uint32_t pid;
+    _Atomic uint64_t starts;        /* workers that began to serve */
+    _Atomic uint64_t opens;         /* OPEN minus RELEASE of `device` */
+    _Atomic uint64_t held;          /* requests that wait for space on the host's disk */
+    _Atomic uint64_t held_since_ns; /* 0: none waits */
+    _Atomic uint64_t absent;        /* requests that wait for the remote */
+    _Atomic uint64_t in_flight;     /* requests taken and not answered */
+    _Atomic uint64_t local_chunks;  /* not zero and not absent; exact after a start, kept up */
+    _Atomic uint64_t reads, writes, flushes, discards, errors;
+    _Atomic uint64_t read_bytes, write_bytes, discard_bytes;
+    _Atomic uint64_t map_blocks;   /* of the disk map's log */
+    _Atomic uint64_t locked_bytes; /* memory that is locked (VmLck) after the start */
+    _Atomic uint32_t data_mode;    /* 1 direct, 2 buffered: how `data` is written */
+    _Atomic uint32_t residency;    /* 1 locked; 0 locking was refused */
+    char text[LIVE_MAP_TEXT_MAX];  /* why the last worker refused; "" */
+
+    /* By varved. */
+    _Atomic uint32_t orders;
+    _Atomic uint32_t reserved2;
+    _Atomic uint64_t limit_bytes; /* bytes per second, reads and writes together; 0 none */
+    _Atomic uint64_t limit_ops;   /* the same in requests */
+};
+_Static_assert(sizeof(struct live_map_header) <= LIVE_MAP_HEADER_BYTES, "one page");
+
+/* A word. */
+#define LIVE_WORD_MASK     0x0000FFFFu
+#define LIVE_WORD_STATE    0x00030000u
+#define LIVE_WORD_SHIFT    16
+#define LIVE_WORD_UNLOGGED 0x00040000u
+#define LIVE_WORD_TOUCHED  0x00080000u /* written since the last trim; for varved's fstrim */
+
+struct live_map {
+    int fd; /* borrowed */
+    struct live_map_header *header;
+    _Atomic uint32_t *words; /* NULL when the header alone is mapped */
+    size_t mapped;           /* bytes */
+};
+
+static inline enum volume_state live_word_state(uint32_t word)
+{
+    return (enum volume_state)((word & LIVE_WORD_STATE) >> LIVE_WORD_SHIFT);
+}
+static inline uint32_t live_word(enum volume_state state, uint32_t mask)
+{
+    return ((uint32_t)state << LIVE_WORD_SHIFT) | (mask & LIVE_WORD_MASK);
+}
+static inline uint64_t live_map_bytes(uint64_t size)
+{
+    return LIVE_MAP_HEADER_BYTES + size / VOLUME_CHUNK * sizeof(uint32_t);
+}
+
+/* Makes a memfd (sealed against shrinking) for a volume, all chunks zero, nothing recorded. Returns
+ * a descriptor that the caller owns, or -errno. */
+int live_map_make(const char *id, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
+                  struct err *err);
+/* Maps a live map shared and checks its header against its own size. `header_only` for those who
+ * don't look at chunks. ERR_DAMAGED, ERR_TOO_NEW. The descriptor must stay open as long. */
+int live_map_open(int fd, bool header_only, struct live_map *ret, struct err *err);
+void live_map_close(struct live_map *map); /* harmless on a zeroed one */
+/* Makes the memfd larger for a volume of `size` bytes; nothing else. For varved, before a resize.
+ */
+int live_map_extend(int fd, uint64_t size, struct err *err);
+/* Maps again what was extended. For whoever has it mapped, with nobody in it. */
+int live_map_remap(struct live_map *map, uint64_t size, struct err *err);
