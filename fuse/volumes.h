@@ -10,14 +10,38 @@
  *   a path on the host       the ext4 on it, mounted nosuid, nodev, noatime, errors=remount-ro
  *   RUN/keeper.sock          one varve-keeper for all volumes of the node
  *
- * Who holds what: worker, keeper and varved each hold the /dev/fuse descriptor and the live map, so
- * any two of them may die (I10). This module is varved's share: it holds the descriptors, starts
- * keeper when there is none or it has died, gives it what it lacks, and after a start of varved
- * gets the descriptors back from keeper, or from the workers themselves. Nothing here touches a
- * path inside a mounted volume but statfs and sync calls on the mount itself.
+ * The loop device goes by itself when nobody has it open (autoclear). Between attach and mount this
+ * module holds it open; after an unmount, or when varved was restarted in between, it is gone, and
+ * the next mount makes it again. So "attached" means FUSE mount and worker.
  *
- * Where a sync or an unmount can hang (a worker that is stopped), calls have a deadline of their
- * own or run where nobody else waits for them: no lock of this module is held meanwhile.
+ * Who holds what: worker, keeper and varved each hold the /dev/fuse descriptor, the live map, the
+ * listening socket and the program, so any two of them may die (I10). This module is varved's
+ * share: it starts keeper when there is none or it has died and gives it everything (for workers
+ * that live, with a pidfd), and after a start of varved gets the descriptors back from keeper, or
+ * from the workers themselves. Nothing here touches a path inside a mounted volume but statfs, sync
+ * and ioctl calls on the mount itself.
+ *
+ * Attach, in this order, each step undone when a later one fails:
+ *
+ *   1 volume.json; a resize left half done is finished; size of `data`; its lock is free
+ *   2 the disk map is read into a new live map
+ *   3 FUSE mount
+ *   4 listening socket, program opened
+ *   5 keeper: HOLD, START; wait until the worker serves (LIVE_FACT_READY)
+ *   6 loop device
+ *
+ * Detach: loop device let go; wait until the worker saw RELEASE of `device`, as umount returning
+ * does not mean that (LIVE_FACT_OPEN); CLOSE; keeper STAY; worker STOP; FUSE unmount; socket and
+ * directory removed; keeper DROP. Killed between two steps, the next detach goes on: each
+ * step looks whether its effect is there.
+ *
+ * Threads and deadlines: any function from any thread. What changes a volume holds that volume's
+ * `busy` lock, for which others wait at most VOLUMES_BUSY_S (then ERR_CONFLICT); the table has a
+ * lock of its own that is held for memory alone. A worker or keeper that is stopped or dies is met
+ * by a deadline in each step, and the step is repeated where a successor can answer. volumes_status
+ * waits for neither.
+ *
+ * One varved per DATA and RUN: the caller holds the locks of both directories.
  *
  * Durable state is the caller's (the catalog): this module finds out what is attached by looking.
  *
@@ -33,6 +57,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+enum {
+    VOLUMES_BUSY_S = 120,  /* that one call waits for another one on the same volume */
+    VOLUMES_READY_S = 20,  /* until a worker serves */
+    VOLUMES_CLOSE_S = 120, /* flush and close of the disk map */
+};
+
 struct volumes;
 
 struct volumes_options {
@@ -44,44 +74,53 @@ struct volumes_options {
     gid_t gid;
 };
 
-/* Opens the module; starts nothing. Strings are copied. */
+/* Opens the module; makes RUN/volumes and RUN/workers, starts nothing. Strings are copied. */
 int volumes_open(const struct volumes_options *options, struct volumes **ret, struct err *err);
-/* Lets go of everything; keeper and workers go on. NULL is fine. */
+/* Lets go of everything; keeper and workers go on. No other call is under way. NULL is fine. */
 void volumes_close(struct volumes *volumes);
 
 /* Makes DATA/volumes/ID with an ext4 of its own in it, durably: a directory that is there is
  * complete (I1), and then this does nothing. ERR_INVALID: a size outside the limits (it is rounded
  * up to VOLUME_SIZE_UNIT). */
 int volumes_create(struct volumes *volumes, const char *id, uint64_t size, struct err *err);
-/* Removes the directory of a volume that is not attached; a missing one is no failure. */
+/* Removes the directory of a volume that is not attached (ERR_CONFLICT); a missing one is no
+ * failure. */
 int volumes_remove(struct volumes *volumes, const char *id, struct err *err);
 
 struct volume_status {
-    bool attached;    /* FUSE mount, worker and loop device are there */
-    bool detaching;   /* somebody still has `device` open, though nothing is mounted here */
-    bool dead;        /* the connection is gone: only detach helps */
-    char device[32];  /* "/dev/loop3", "" */
+    bool attached;    /* FUSE mount and worker are there, or will be in a moment (a restart) */
+    bool detaching;   /* a detach has begun and somebody still holds `device`, or it was cut short:
+                         only detach helps */
+    bool dead;        /* the connection is gone, or nobody will serve it: only abandon helps */
+    char device[32];  /* "/dev/loop3"; "" while there is none, as after an unmount */
     pid_t worker;     /* 0: none lives */
     uint64_t size;    /* bytes; of volume.json when detached */
-    uint64_t local;   /* bytes in chunks that are not zero; 0 when not attached and not known */
+    uint64_t local;   /* bytes on the host's disk: of chunks that are not zero, when attached; of
+                         the file `data`, else */
     uint64_t held;    /* requests that wait for the host's disk */
     uint64_t held_ns; /* for how long the oldest waits */
-    uint64_t starts;  /* of workers */
-    bool resends;     /* a worker's death is invisible (Linux 6.9) */
-    bool locked;      /* its memory could be locked */
-    bool direct;      /* `data` is written with direct I/O */
+    uint64_t silent_ns;               /* since the worker's last heartbeat */
+    uint64_t starts;                  /* of workers */
+    uint64_t read_bytes, write_bytes; /* since attach, both only grow */
+    uint64_t reads, writes;           /* the same in requests */
+    bool resends;                     /* a worker's death is invisible (Linux 6.9) */
+    bool locked;                      /* its memory could be locked */
+    bool direct;                      /* `data` is written with direct I/O */
     bool fenced;
     uint64_t locked_bytes;
     char text[512]; /* why the worker refuses; "" */
 };
 
-/* Attaches: checks volume.json, data and map; FUSE mount, live map, worker, INIT answered, loop
- * device. Repeating it is fine. ERR_DAMAGED, ERR_TOO_NEW, ERR_UNSUPPORTED (no /dev/fuse, no loop
- * device, a host that cannot read direct I/O back), ERR_CONFLICT. On failure nothing is left. */
+/* Attaches (above). Repeating it is fine, also from two threads: one does it, the other one finds
+ * it. What an earlier life left half attached, with nothing mounted on it, is finished or removed
+ * first. ERR_NOT_FOUND, ERR_DAMAGED, ERR_TOO_NEW, ERR_UNSUPPORTED (no /dev/fuse, no loop device, a
+ * host that cannot read direct I/O back, chunks that only the remote has), ERR_CONFLICT (somebody
+ * else has `data` locked; the volume is dead or detaching). On failure nothing is left. */
 int volumes_attach(struct volumes *volumes, const char *id, struct err *err);
 /* Mounts the ext4 of an attached volume at `path` (an existing directory, absolute, no symbolic
  * links), after a look at its superblock. Repeating it is fine; another file system mounted over it
- * is not looked at. `check`: run e2fsck -p before (after a death). */
+ * is not looked at. `check`: run e2fsck -p before (after a death). A resize that the ext4 has not
+ * seen yet is finished here. */
 int volumes_mount(struct volumes *volumes, const char *id, const char *path, bool read_only,
                   bool check, struct err *err);
 /* Flushes and unmounts from `path`. ERR_CONFLICT names the processes that use it. Not mounted is no
@@ -89,38 +128,55 @@ int volumes_mount(struct volumes *volumes, const char *id, const char *path, boo
 int volumes_unmount(struct volumes *volumes, const char *id, const char *path, struct err *err);
 /* Waits until nobody has `device` open, at most `wait_ms`, closes the disk map, stops the worker,
  * and takes the FUSE mount away. ERR_CONFLICT when somebody holds on (another mount namespace):
- * says which processes. Not attached is no failure. */
+ * says which processes; the volume is `detaching` then, and this is to be repeated. Not attached is
+ * no failure. A dead one with nothing mounted on it is cleaned away; else ERR_CONFLICT. */
 int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct err *err);
 /* The same for one whose connection is gone, or to give up what was not written: nothing is waited
- * for, unmounts lazily. `path` may be NULL. */
+ * for. The ext4 is unmounted lazily everywhere in this namespace (`path` too, which may be NULL),
+ * requests end with EIO, the worker is killed. Processes that still sit in the old mount keep the
+ * old loop device, not the volume: it can be attached again at once. */
 int volumes_abandon(struct volumes *volumes, const char *id, const char *path, struct err *err);
-/* Grows an attached volume: volume.json, live map, data, loop device (its size is read back), and
- * the mounted ext4 at `path` (NULL: not mounted; the next mount grows it). Repeating it goes on
- * where it was. */
+/* Grows an attached volume: volume.json (the old size beside the new one), live map, `data` by the
+ * worker, volume.json (the new size alone), loop device (its size is read back), and the mounted
+ * ext4 at `path` (NULL: not mounted; the next mount grows it). Repeating it goes on where it was.
+ * The size is rounded up to VOLUME_SIZE_UNIT; a smaller one than now is ERR_INVALID. */
 int volumes_resize(struct volumes *volumes, const char *id, uint64_t size, const char *path,
                    struct err *err);
-/* What is so now; cheap, never waits for a worker. */
+/* What is so now; cheap, never waits for a worker, keeper or another call. ERR_NOT_FOUND: no such
+ * volume. */
 int volumes_status(struct volumes *volumes, const char *id, struct volume_status *ret,
                    struct err *err);
+/* Whether the ext4 of this volume is what is mounted at `path`, or below what is mounted over it
+ * there. Reads the mount table alone. */
+int volumes_is_mounted(struct volumes *volumes, const char *id, const char *path, bool *ret,
+                       struct err *err);
 /* Fences: EXT4_IOC_SHUTDOWN on the mount at `path` (default flag: what was written is kept), then
- * the worker refuses writes, held ones too. */
+ * the worker refuses writes, held ones too. While writes are held the first would wait for them, so
+ * after a moment the second goes on beside it. `path` NULL: the second alone. */
 int volumes_fence(struct volumes *volumes, const char *id, const char *path, struct err *err);
 /* The limits of a volume; 0 none. Does nothing when it is not attached. */
 void volumes_limit(struct volumes *volumes, const char *id, uint64_t bytes, uint64_t ops);
 /* Discards what the mounted ext4 does not use, in the chunks that were written since the last time.
- */
+ * Ends early, without a failure, when somebody waits for the volume: the next time goes on. */
 int volumes_trim(struct volumes *volumes, const char *id, const char *path, struct err *err);
 
 /* After a start: descriptors back from keeper and workers, keeper started and told what it lacks,
- * when there is anything attached. Volumes whose three holders all died are `dead` afterwards. What
- * fails for one is logged and does not stop the others (I9). */
+ * when there is anything attached. Volumes whose three holders all died are `dead` afterwards;
+ * those whose worker doesn't answer now are asked again by volumes_watch. What fails for one is
+ * logged and does not stop the others (I9). */
 int volumes_adopt(struct volumes *volumes, struct err *err);
-/* Calls `take` with every ID that is attached or half attached, by looking. */
+/* Calls `take` with every ID that is attached or half attached, by looking: what is in the table,
+ * and names below RUN/volumes and RUN/workers. */
 typedef int volumes_take(void *arg, const char *id, struct err *err);
 int volumes_each(struct volumes *volumes, volumes_take *take, void *arg, struct err *err);
 
-/* To be called about once a second, from one thread: is keeper there (else it is started and given
- * everything), has a worker died or refused, is somebody silent. Events go to `take`
- * ("worker-restarted", "worker-refused", "worker-silent", "keeper-restarted", "volume-dead"). */
+/* To be called again and again from one thread: is keeper there (else it is started and given
+ * everything), has a worker died or refused, is somebody silent. Waits by itself, at most
+ * `timeout_ms` (1000 is right: other things are looked at once a call), and mends a dead keeper as
+ * soon as its socket hangs up. Events go to `take`, in this thread with no lock held
+ * ("worker-restarted", "worker-refused", "worker-silent", "keeper-restarted", "keeper-silent",
+ * "volume-dead"); `id` is NULL for those of keeper. */
 typedef void volumes_event(void *arg, const char *id, const char *event, const char *detail);
-void volumes_watch(struct volumes *volumes, volumes_event *take, void *arg);
+void volumes_watch(struct volumes *volumes, int timeout_ms, volumes_event *take, void *arg);
+/* Makes volumes_watch() return at once, now or the next time. */
+void volumes_wake(struct volumes *volumes);
