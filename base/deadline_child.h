@@ -1,0 +1,49 @@
+/* deadline_child.h - calls that can hang, made where nobody has to wait for them.
+ *
+ * A call on a file system whose device does not answer (umount, syncfs, statfs, a mount) cannot be
+ * interrupted, and a process with a thread in one cannot even end. So such a call is made by a
+ * child process that has nothing of its parent's open but what the call needs. When the time is
+ * over the child is killed; one that does not die (state D) is left behind and taken away later,
+ * when it does. At most DEADLINE_CHILD_LEFT_MAX may be left behind; then further calls are refused.
+ *
+ * The child is a fork of a process that may have threads: its function may use system calls, stack
+ * memory and snprintf, no allocation, no locks, no logging.
+ *
+ * Threads: calls may be made by several threads at once.
+ */
+#pragma once
+
+#include "err.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+enum {
+    DEADLINE_CHILD_RESULT_MAX = 1024, /* bytes that a function can give back */
+    DEADLINE_CHILD_LEFT_MAX = 64,
+};
+
+/* Runs in the child. Returns 0, a positive result, or -errno with err set; `result` has
+ * the room that the caller asked for. */
+typedef int deadline_child_call(void *arg, void *result, struct err *err);
+
+struct deadline_child {
+    const char *what; /* for messages: "unmount /srv/a" */
+    int wait_ms;
+    const char *hint;  /* what to do when the time is over; may be NULL */
+    const int *keep;   /* descriptors that the child needs; borrowed */
+    size_t keep_count; /* at most 8 */
+};
+
+/* Makes the call in a child. Returns what it returned, and copies `result_len` bytes of result on
+ * success. ERR_UNREACHABLE says for how long was waited: whether the call takes effect later is
+ * open, unless it did all its work on a descriptor that only it has. */
+int deadline_child_run(const struct deadline_child *child, deadline_child_call *call, void *arg,
+                       void *result, size_t result_len, struct err *err);
+/* Runs a stock tool (argv[0] is found in the fixed search path) with this environment (NULL: PATH
+ * and LC_ALL=C). Returns its exit status, or -errno. What it said on both streams is in `ret_said`,
+ * cut at its size. ERR_UNSUPPORTED: it is not installed. */
+int deadline_child_tool(const struct deadline_child *child, const char *const *argv,
+                        const char *const *envp, char *ret_said, size_t said_size, struct err *err);
+/* Takes away those that were left behind and have ended; returns how many have not. */
+int deadline_child_reap(void);

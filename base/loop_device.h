@@ -1,0 +1,78 @@
+/* loop_device.h - loop devices: the one owner of <linux/loop.h>.
+ *
+ * A device is taken free, configured in one step (LOOP_CONFIGURE, Linux 5.8) and read back, as the
+ * kernel grants some wishes silently or not at all. Blocks have 4,096 bytes. With autoclear the
+ * device goes away with its last user, so a crash leaves none behind; whoever wants to keep it
+ * keeps the descriptor or a mount.
+ *
+ * Others may take a device between "this one is free" and its configuration; then the next one is
+ * tried. A backing file is recognised by device and inode, as the kernel tells them
+ * (LOOP_GET_STATUS64), never by name: a name can be deleted, be in another mount namespace, or be
+ * somebody else's.
+ *
+ * Opening a loop device reads nothing, but closing the last descriptor of one that was written to,
+ * and every read, waits for its backing file.
+ */
+#pragma once
+
+#include "err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    LOOP_DEVICE_BLOCK = 4096,
+    LOOP_DEVICE_PATH_MAX = 32,
+};
+
+enum loop_device_direct {
+    LOOP_DEVICE_BUFFERED,
+    LOOP_DEVICE_DIRECT_WANTED,   /* direct I/O where the file can */
+    LOOP_DEVICE_DIRECT_REQUIRED, /* ERR_UNSUPPORTED where it cannot */
+};
+
+struct loop_device_options {
+    bool read_only;
+    bool autoclear;
+    enum loop_device_direct direct;
+    const char *name; /* what `losetup -l` may show; at most 63 bytes; not for finding it again */
+};
+
+struct loop_device {
+    char path[LOOP_DEVICE_PATH_MAX]; /* "/dev/loop3" */
+    int number;
+    dev_t device;         /* of the block device */
+    dev_t backing_device; /* of the file system that the backing file lies on */
+    uint64_t backing_inode;
+    uint64_t size; /* bytes */
+    bool read_only;
+    bool autoclear;
+    bool direct;
+};
+
+/* Attaches the file to a free device. Returns a descriptor of the device (the caller owns it), or
+ * -errno. ERR_UNSUPPORTED with a hint: no loop devices here, or no direct I/O. ERR_DENIED. */
+int loop_device_attach(int file_fd, const struct loop_device_options *options,
+                       struct loop_device *ret, struct err *err);
+/* What an open device is; ERR_NOT_FOUND when it has no backing file. */
+int loop_device_look(int device_fd, struct loop_device *ret, struct err *err);
+/* Opens /dev/loopN after a look at its type; `write` as it says. */
+int loop_device_open(int number, bool write, struct err *err);
+
+/* Calls `take` with every device whose backing file is this device and inode, deleted or not; the
+ * descriptor (read-only) is borrowed. Ends with the first failure of it. */
+typedef int loop_device_take(void *arg, const struct loop_device *loop, int device_fd,
+                             struct err *err);
+int loop_device_each(dev_t backing_device, uint64_t backing_inode, loop_device_take *take,
+                     void *arg, struct err *err);
+/* The first such device: 1, 0 when there is none, or -errno. */
+int loop_device_find(dev_t backing_device, uint64_t backing_inode, struct loop_device *ret,
+                     struct err *err);
+
+/* Takes the new size of the backing file over; the size that the device has then in *ret. The
+ * backing file is asked for its size, which can wait for its server. */
+int loop_device_grow(int device_fd, uint64_t *ret, struct err *err);
+/* Lets go of the backing file: at once, or, while others use the device, when the last one has
+ * closed it. A device without one is no failure. */
+int loop_device_clear(int device_fd, struct err *err);

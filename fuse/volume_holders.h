@@ -1,0 +1,33 @@
+/* volume_holders.h - who holds on to a block device or to the file system on it.
+ *
+ * Two kinds: processes that have it open (a file, directory or mapping on the file system, or the
+ * device node itself), and other mount namespaces in which the file system is still mounted:
+ * an unmount here does not reach those that are private (experiment X17). Of a namespace one
+ * process stands for all; "pid 1's" namespace and our own do not count for the second kind.
+ *
+ * For messages: a moment's look, at most VOLUME_HOLDERS_SHOWN by name. Reads /proc alone and never
+ * waits for the device. Threads of kernel users (a loop device on top, a swap file) are nobody's.
+ */
+#pragma once
+
+#include "err.h"
+
+#include <sys/types.h>
+
+enum {
+    VOLUME_HOLDERS_SHOWN = 5,
+    VOLUME_HOLDERS_TEXT_MAX = 512,
+};
+
+struct volume_holders {
+    int open;       /* processes that have something open on it */
+    int namespaces; /* other mount namespaces that have it mounted */
+    pid_t pids[2 * VOLUME_HOLDERS_SHOWN];
+    int shown;                          /* of pids */
+    char text[VOLUME_HOLDERS_TEXT_MAX]; /* "bash (812), vim (813) and 4 more; mounted in the mount
+                                           namespaces of runc (901)"; "" when there is none */
+};
+
+/* Holders of the device number: of a block device, with the file system on it, or of a file system
+ * that has no device (a FUSE mount). */
+int volume_holders_find(dev_t device, struct volume_holders *ret, struct err *err);

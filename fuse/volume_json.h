@@ -1,0 +1,41 @@
+/* volume_json.h - volume.json: what a volume is (docs/FORMAT.md, "Volumes").
+ *
+ * The smallest of the three files of a volume, read before anything else is believed of it, and
+ * published whole (I1). `previous_size` stands in it while a resize is under way: it is written
+ * with both sizes before anything grows, and without the old one when everything has grown.
+ *
+ * One writer at a time; readers see the old document or the new one. What it does not do: compare
+ * with `data` and `map`.
+ */
+#pragma once
+
+#include "err.h"
+#include "volume_format.h"
+
+#include <stdint.h>
+
+#define VOLUME_JSON_NAME "volume.json"
+
+struct volume_json {
+    char id[VOLUME_ID_LEN + 1];
+    uint8_t uuid[VOLUME_UUID_LEN];
+    uint64_t size;          /* bytes; a multiple of VOLUME_SIZE_UNIT within the limits */
+    uint64_t previous_size; /* smaller than `size`; 0: no resize is under way */
+};
+
+/* Reads the document in the volume's directory. ERR_TOO_NEW: another format. ERR_DAMAGED names the
+ * member that is missing, malformed, out of its limits or unknown, or says that the document is of
+ * another volume than `id`. ERR_NOT_FOUND: there is none. */
+int volume_json_read(int dir_fd, const char *id, struct volume_json *ret, struct err *err);
+/* Publishes it, replacing the one that is there; it belongs to the directory's owner, mode 0600.
+ * ERR_INTERNAL for values that the reader would refuse. */
+int volume_json_write(int dir_fd, const struct volume_json *json, struct err *err);
+
+/* A volume's ID: 12 lower-case hex digits. ERR_INVALID. */
+int volume_json_check_id(const char *id, struct err *err);
+
+/* Room for "01234567-89ab-cdef-0123-456789abcdef". */
+struct volume_uuid_text {
+    char s[37];
+};
+struct volume_uuid_text volume_json_uuid(const uint8_t uuid[VOLUME_UUID_LEN]);
