@@ -79,6 +79,8 @@ struct catalog_schema_step {
 extern const char *const catalog_schema_v1[];
 /* What version 2 adds (catalog_schema_v2.c). */
 extern const char *const catalog_schema_v2[];
+/* What version 3 adds (catalog_schema_v3.c). */
+extern const char *const catalog_schema_v3[];
 
 /* The steps of this program; their number is CATALOG_SCHEMA_VERSION. */
 extern const struct catalog_schema_step catalog_schema_steps[CATALOG_SCHEMA_VERSION];

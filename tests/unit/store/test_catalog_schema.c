@@ -218,7 +218,7 @@ static void test_version_1_is_upgraded_with_its_data(void **state)
     fixture_close(fixture);
     struct err err;
     int rc = open_with(fixture, catalog_schema_steps, 1, &err);
-    assert_failed(rc, &err, ERR_TOO_NEW, "schema version 2, this program knows versions up to 1");
+    assert_failed(rc, &err, ERR_TOO_NEW, "schema version 3, this program knows versions up to 1");
 }
 
 static void test_an_upgrade_survives_a_kill(void **state)
@@ -228,6 +228,39 @@ static void test_an_upgrade_survives_a_kill(void **state)
     kill_at(fixture, catalog_schema_steps, CATALOG_SCHEMA_VERSION, "catalog.before-commit=kill:1");
     kill_at(fixture, catalog_schema_steps, CATALOG_SCHEMA_VERSION, "catalog.after-commit=kill:1");
     assert_upgraded(fixture);
+}
+
+/* Version 3 */
+
+#define OLD_VOLUME                                                                                 \
+    "INSERT INTO volumes (id, lineage, state, state_ns, size, created_ns)"                         \
+    " VALUES ('v', 'l', 'detached', 1, 4096, 2);"                                                  \
+    "INSERT INTO mounts (volume, path, read_only, state, created_ns)"                              \
+    " VALUES ('v', '/a', 0, 'mounted', 1)"
+
+static void test_version_2_is_upgraded_with_its_data(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err;
+    assert_int_equal(open_with(fixture, catalog_schema_steps, 2, &err), 0);
+    assert_version(fixture, 2);
+    assert_int_equal(catalog_begin(fixture->catalog, &err), 0);
+    assert_int_equal(catalog_stmt_exec(fixture->catalog, OLD_VOLUME, &err), 0);
+    assert_int_equal(catalog_commit(fixture->catalog, &err), 0);
+    fixture_close(fixture);
+    kill_at(fixture, catalog_schema_steps, CATALOG_SCHEMA_VERSION, "catalog.before-commit=kill:1");
+    kill_at(fixture, catalog_schema_steps, CATALOG_SCHEMA_VERSION, "catalog.after-commit=kill:1");
+    fixture_open(fixture);
+    assert_version(fixture, CATALOG_SCHEMA_VERSION);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM volumes WHERE boot IS NULL AND"
+                                            " incident IS NULL AND incident_ns IS NULL AND"
+                                            " size = 4096"),
+                     1);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM mounts"), 1);
+    /* The database can be read by those who look into it. */
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM pragma_integrity_check"
+                                            " WHERE integrity_check = 'ok'"),
+                     1);
 }
 
 /* The tables */
@@ -328,6 +361,9 @@ static void test_bad_rows_are_refused(void **state)
         LAYER_IMAGE("'chain-000000000000000000000000000000000000000000000000000000000000001'"),
         LAYER_IMAGE("'layer-0000000000000000000000000000000000000000000000000000000000000001'"),
         LAYER_IMAGE("'0000000000000000000000000000000000000000000000000000000000000001'"),
+        /* incidents: what and when belong together */
+        VOLUME "UPDATE volumes SET incident = 'it fell'",
+        VOLUME "UPDATE volumes SET incident_ns = 1",
         /* jobs: states with their times and codes, one per object */
         "INSERT INTO jobs (id, kind, uid, params, state, created_ns)"
         " VALUES ('j', 'k', 0, '{}', 'done', 1)",
@@ -391,6 +427,7 @@ int main(void)
         with_scratch_only(test_a_kill_leaves_whole_steps),
         with_scratch_only(test_version_1_is_upgraded_with_its_data),
         with_scratch_only(test_an_upgrade_survives_a_kill),
+        with_scratch_only(test_version_2_is_upgraded_with_its_data),
         with_fixture(test_every_table_is_strict),
         with_fixture(test_every_reference_is_sound),
         with_fixture(test_every_reference_has_an_index),

@@ -1,0 +1,261 @@
+#include "catalog_volume.h"
+
+#include "catalog_internal.h"
+#include "catalog_stmt.h"
+
+#include <assert.h>
+
+static const char *const state_names[] = {
+    [CATALOG_VOLUME_CREATING] = "creating",   [CATALOG_VOLUME_DETACHED] = "detached",
+    [CATALOG_VOLUME_ATTACHING] = "attaching", [CATALOG_VOLUME_ATTACHED] = "attached",
+    [CATALOG_VOLUME_DETACHING] = "detaching", [CATALOG_VOLUME_FENCED] = "fenced",
+    [CATALOG_VOLUME_REMOVING] = "removing",
+};
+static const struct catalog_words states = {"volume state", state_names, ARRAY_SIZE(state_names)};
+
+const char *catalog_volume_state_name(enum catalog_volume_state state)
+{
+    assert(state < ARRAY_SIZE(state_names));
+    return state_names[state];
+}
+
+void catalog_volume_free(struct catalog_volume *volume)
+{
+    free(volume->id);
+    free(volume->lineage);
+    free(volume->job_id);
+    free(volume->boot);
+    free(volume->incident);
+    *volume = (struct catalog_volume){0};
+}
+
+static void free_volume(void *record)
+{
+    catalog_volume_free(record);
+}
+
+static int fail_missing(const char *id, struct err *err)
+{
+    return err_fail(err, ERR_NOT_FOUND, "there is no volume %s", id);
+}
+
+static int read_volume(struct catalog_stmt *stmt, void *ret, struct err *err)
+{
+    struct catalog_volume *volume = ret;
+    int state = 0;
+    int rc =
+        catalog_stmt_read(stmt, err, "sswiisstsi", &volume->id, &volume->lineage, &states, &state,
+                          &volume->state_ns, &volume->size, &volume->job_id, &volume->boot,
+                          &volume->incident_ns, &volume->incident, &volume->created_ns);
+    volume->state = (enum catalog_volume_state)state;
+    return rc;
+}
+
+static const struct catalog_rows volume_rows = {sizeof(struct catalog_volume), read_volume,
+                                                free_volume};
+
+#define COLUMNS "id, lineage, state, state_ns, size, job, boot, incident_ns, incident, created_ns"
+
+static int add_volume(struct catalog *catalog, const struct catalog_volume *volume, struct err *err)
+{
+    int rc =
+        catalog_stmt_exists(catalog, err, "SELECT 1 FROM volumes WHERE id = ?", "s", volume->id);
+    if (rc == 1)
+        return err_fail(err, ERR_EXISTS, "there is a volume %s already", volume->id);
+    if (rc < 0)
+        return rc;
+    int64_t now = catalog_now(catalog);
+    rc = catalog_stmt_run(catalog, err,
+                          "INSERT INTO volumes (id, lineage, state, state_ns, size, job,"
+                          " created_ns) VALUES (?, ?, 'creating', ?, ?, ?, ?)",
+                          "ssiisi", volume->id, volume->lineage, now, volume->size, volume->job_id,
+                          volume->created_ns ? volume->created_ns : now);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_volume_add(struct catalog *catalog, const struct catalog_volume *volume,
+                       struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = add_volume(catalog, volume, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
+
+int catalog_volume_get(struct catalog *catalog, const char *id, struct catalog_volume *ret,
+                       struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    catalog_scope_read(catalog, &scope);
+    int rc = catalog_stmt_begin(catalog, &stmt, err, "SELECT " COLUMNS " FROM volumes WHERE id = ?",
+                                "s", id);
+    if (rc == 0)
+        rc = catalog_stmt_record(&stmt, &volume_rows, ret, err);
+    if (rc < 0)
+        return rc;
+    return rc == 1 ? 0 : fail_missing(id, err);
+}
+
+int catalog_volume_list(struct catalog *catalog, struct catalog_volume **ret, size_t *ret_count,
+                        struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    catalog_scope_read(catalog, &scope);
+    void *volumes = NULL;
+    int rc = catalog_stmt_begin(catalog, &stmt, err,
+                                "SELECT " COLUMNS " FROM volumes ORDER BY created_ns, id", "");
+    if (rc == 0)
+        rc = catalog_stmt_records(&stmt, &volume_rows, &volumes, ret_count, err);
+    if (rc == 0)
+        *ret = volumes;
+    return rc;
+}
+
+static bool may_move(enum catalog_volume_state from, enum catalog_volume_state to)
+{
+    static const bool moves[][ARRAY_SIZE(state_names)] = {
+        [CATALOG_VOLUME_CREATING] =
+            {[CATALOG_VOLUME_DETACHED] = true, [CATALOG_VOLUME_REMOVING] = true},
+        [CATALOG_VOLUME_DETACHED] =
+            {[CATALOG_VOLUME_ATTACHING] = true, [CATALOG_VOLUME_REMOVING] = true},
+        [CATALOG_VOLUME_ATTACHING] = {[CATALOG_VOLUME_ATTACHED] = true,
+                                      [CATALOG_VOLUME_DETACHING] = true,
+                                      [CATALOG_VOLUME_DETACHED] = true},
+        [CATALOG_VOLUME_ATTACHED] = {[CATALOG_VOLUME_ATTACHING] = true,
+                                     [CATALOG_VOLUME_DETACHING] = true,
+                                     [CATALOG_VOLUME_FENCED] = true},
+        [CATALOG_VOLUME_DETACHING] = {[CATALOG_VOLUME_DETACHED] = true,
+                                      [CATALOG_VOLUME_ATTACHED] = true,
+                                      [CATALOG_VOLUME_FENCED] = true},
+        [CATALOG_VOLUME_FENCED] = {[CATALOG_VOLUME_DETACHING] = true},
+        [CATALOG_VOLUME_REMOVING] = {false},
+    };
+    static_assert(ARRAY_SIZE(moves) == ARRAY_SIZE(state_names), "every state needs its row");
+    return moves[from][to];
+}
+
+static int read_state(struct catalog *catalog, const char *id, enum catalog_volume_state *ret,
+                      struct err *err)
+{
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    int rc =
+        catalog_stmt_begin(catalog, &stmt, err, "SELECT state FROM volumes WHERE id = ?", "s", id);
+    if (rc == 0)
+        rc = catalog_stmt_step(&stmt, err);
+    if (rc <= 0)
+        return rc < 0 ? rc : fail_missing(id, err);
+    int state;
+    rc = catalog_stmt_read(&stmt, err, "w", &states, &state);
+    if (rc == 0)
+        *ret = (enum catalog_volume_state)state;
+    return rc;
+}
+
+static int set_state(struct catalog *catalog, const char *id, enum catalog_volume_state state,
+                     struct err *err)
+{
+    enum catalog_volume_state old;
+    int rc = read_state(catalog, id, &old, err);
+    if (rc < 0 || old == state)
+        return rc;
+    if (!may_move(old, state))
+        return err_fail(err, ERR_CONFLICT, "the volume %s is %s and cannot become %s", id,
+                        state_names[old], state_names[state]);
+    rc = catalog_stmt_run(catalog, err, "UPDATE volumes SET state = ?, state_ns = ? WHERE id = ?",
+                          "sis", state_names[state], catalog_now(catalog), id);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_volume_set_state(struct catalog *catalog, const char *id,
+                             enum catalog_volume_state state, struct err *err)
+{
+    assert(state < ARRAY_SIZE(state_names));
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = set_state(catalog, id, state, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
+
+static int set_size(struct catalog *catalog, const char *id, int64_t size, struct err *err)
+{
+    int64_t old = 0;
+    int rc = catalog_stmt_int(catalog, &old, err, "SELECT size FROM volumes WHERE id = ?", "s", id);
+    if (rc <= 0)
+        return rc < 0 ? rc : fail_missing(id, err);
+    if (size < old)
+        return err_fail(err, ERR_CONFLICT,
+                        "the volume %s has %lld bytes and cannot shrink to %lld bytes", id,
+                        (long long)old, (long long)size);
+    rc = catalog_stmt_run(catalog, err, "UPDATE volumes SET size = ? WHERE id = ?", "is", size, id);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_volume_set_size(struct catalog *catalog, const char *id, int64_t size, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = set_size(catalog, id, size, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
+
+int catalog_volume_set_boot(struct catalog *catalog, const char *id, const char *boot,
+                            struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err, "UPDATE volumes SET boot = ? WHERE id = ?", "ss", boot,
+                              id);
+    if (rc <= 0)
+        return rc < 0 ? rc : fail_missing(id, err);
+    return catalog_scope_commit(&scope, err);
+}
+
+int catalog_volume_set_incident(struct catalog *catalog, const char *id, const char *incident,
+                                struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE volumes SET incident = ?, incident_ns = ? WHERE id = ?",
+                              "sis", incident, catalog_now(catalog), id);
+    if (rc <= 0)
+        return rc < 0 ? rc : fail_missing(id, err);
+    return catalog_scope_commit(&scope, err);
+}
+
+static int remove_volume(struct catalog *catalog, const char *id, struct err *err)
+{
+    enum catalog_volume_state state;
+    int rc = read_state(catalog, id, &state, err);
+    if (rc < 0)
+        return rc;
+    if (state != CATALOG_VOLUME_REMOVING && state != CATALOG_VOLUME_CREATING)
+        return err_fail(err, ERR_CONFLICT, "the volume %s is %s and has to become %s first", id,
+                        state_names[state], state_names[CATALOG_VOLUME_REMOVING]);
+    rc = catalog_stmt_run(catalog, err, "DELETE FROM volumes WHERE id = ?", "s", id);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_volume_remove(struct catalog *catalog, const char *id, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = remove_volume(catalog, id, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
