@@ -1,4 +1,4 @@
-/* units.h - sizes and durations as people write them in configuration files.
+/* units.h - sizes and durations as people write them in configuration files and on command lines.
  *
  *   size      digits and one of K M G T P (powers of 1024, also "KiB", "MiB" ...); bare: bytes
  *   duration  digits and one of ms s m h d w; bare: seconds
