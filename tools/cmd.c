@@ -83,13 +83,31 @@ int cmd_parse(struct cmd_context *ctx, const struct cmd_syntax *syntax, int argc
     return client_open(ctx->host, &ctx->client, err);
 }
 
-struct opts_table cmd_job_table(struct cmd_job_table *room, struct cmd_job_options *target)
+int cmd_parse_job(struct cmd_context *ctx, const struct opts_option *options, size_t count,
+                  size_t words, int argc, const char *const *argv, struct cmd_job *ret,
+                  struct err *err)
 {
-    room->options[0] = (struct opts_option){"--detach", OPTS_FLAG, &target->detach, NULL,
-                                            "print the job's ID at once and do not wait"};
-    room->options[1] = (struct opts_option){"--key", OPTS_VALUE, &target->key, "KEY",
-                                            "the same key joins the same job"};
-    return (struct opts_table){room->options, ARRAY_SIZE(room->options), NULL};
+    const struct opts_option own[] = {
+        {"--detach", OPTS_FLAG, &ret->options.detach, NULL,
+         "print the job's ID at once and do not wait"},
+        {"--key", OPTS_VALUE, &ret->options.key, "KEY", "the same key joins the same job"},
+    };
+    const struct opts_table job_table = {own, ARRAY_SIZE(own), NULL};
+    struct cmd_syntax syntax = {{options, count, &job_table}, words, words, false};
+    if (count == 0)
+        syntax.options = job_table;
+    cleanup_opts_words struct opts_words parsed = {0};
+    int rc = cmd_parse(ctx, &syntax, argc, argv, &parsed, err);
+    if (rc == 0) {
+        ret->words = parsed.words;
+        parsed.words = (struct opts_list){0};
+    }
+    return rc;
+}
+
+void cmd_job_free(struct cmd_job *job)
+{
+    opts_list_free(&job->words);
 }
 
 static int print_job_id(const struct cmd_context *ctx, const char *id, struct err *err)
@@ -137,6 +155,18 @@ int cmd_submit(struct cmd_context *ctx, struct client_request request,
         return rc < 0 ? rc : 1;
     }
     return wait_for_result(ctx, id, ret_result, err);
+}
+
+int cmd_submit_verb(struct cmd_context *ctx, const char *prefix, const char *name, const char *verb,
+                    const json_t *body, const struct cmd_job_options *options, json_t **ret_result,
+                    struct err *err)
+{
+    cleanup_free char *path = NULL;
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, "/%s", verb);
+    int rc = client_path(prefix, name, suffix, false, &path, err);
+    struct client_request request = {.method = "POST", .path = path, .body = body};
+    return rc < 0 ? rc : cmd_submit(ctx, request, options, ret_result, err);
 }
 
 static int64_t wall_ns(void)
@@ -193,16 +223,13 @@ int cmd_remove_at(struct cmd_context *ctx, const char *word, const char *path,
 int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int argc,
                const char *const *argv, struct err *err)
 {
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, NULL, 0, 1, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_free char *path = NULL;
-    rc = client_path(prefix, words.words.items[0], "", slashes, &path, err);
-    return rc < 0 ? rc : cmd_remove_at(ctx, words.words.items[0], path, &job, err);
+    rc = client_path(prefix, job.words.items[0], "", slashes, &path, err);
+    return rc < 0 ? rc : cmd_remove_at(ctx, job.words.items[0], path, &job.options, err);
 }
 
 int cmd_list(struct cmd_context *ctx, const struct cmd_list *list, int argc,

@@ -50,18 +50,30 @@ struct cmd_job_options {
     bool detach;
     const char *key;
 };
-/* Room for the two options of verbs that make a job. */
-struct cmd_job_table {
-    struct opts_option options[2];
+/* The command line of a verb that makes a job. */
+struct cmd_job {
+    struct cmd_job_options options;
+    struct opts_list words;
 };
-/* Fills the table with --detach and --key; gives it in the form of an opts_table. */
-struct opts_table cmd_job_table(struct cmd_job_table *room, struct cmd_job_options *target);
+void cmd_job_free(struct cmd_job *job);
+#define cleanup_cmd_job cleanup_with(cmd_job_free)
+
+/* cmd_parse() for such a verb: its own options (`count` of them), --detach and --key, and exactly
+ * `words` words. Free `ret` in any case. */
+int cmd_parse_job(struct cmd_context *ctx, const struct opts_option *options, size_t count,
+                  size_t words, int argc, const char *const *argv, struct cmd_job *ret,
+                  struct err *err);
 
 /* Sends a request that makes a job and waits for the job, unless detached. 0 with the job's result
  * (an object; the job's document when it has none; caller owns it), 1 when detached (the job's ID
  * was written), or a failure: the request's or the job's own. */
 int cmd_submit(struct cmd_context *ctx, struct client_request request,
                const struct cmd_job_options *options, json_t **ret_result, struct err *err);
+
+/* The same for POST "<prefix><name>/<verb>". */
+int cmd_submit_verb(struct cmd_context *ctx, const char *prefix, const char *name, const char *verb,
+                    const json_t *body, const struct cmd_job_options *options, json_t **ret_result,
+                    struct err *err);
 
 /* Whole verbs. */
 
@@ -120,6 +132,13 @@ int cmd_snapshot_ls(struct cmd_context *, int, const char *const *, struct err *
 int cmd_snapshot_inspect(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_snapshot_push(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_snapshot_rm(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_create(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_mount(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_unmount(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_resize(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_ls(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_inspect(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_rm(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_job_ls(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_job_show(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_job_wait(struct cmd_context *, int, const char *const *, struct err *);

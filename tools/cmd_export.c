@@ -157,14 +157,12 @@ static int run(struct cmd_context *ctx, bool snapshot, int argc, const char *con
          "oci-archive (default) or docker-archive"},
         {"--force", OPTS_FLAG, &options.force, NULL, "replace a file that is there"},
     };
-    struct cmd_job_table room;
-    struct opts_table job_table = cmd_job_table(&room, &options.job);
-    struct cmd_syntax syntax = {{table, ARRAY_SIZE(table), &job_table}, 2, 2, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, table, ARRAY_SIZE(table), 2, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    const struct export_words export = {words.words.items[0], words.words.items[1]};
+    const struct export_words export = {job.words.items[0], job.words.items[1]};
+    options.job = job.options;
     cleanup_free char *path = NULL;
     if (snapshot)
         rc = cmd_snapshot_path(ctx, export.source, "/export", &path, err);

@@ -38,22 +38,19 @@ static int print_image(struct cmd_context *ctx, const char *verb, const char *as
 
 int cmd_image_pull(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, NULL, 0, 1, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    cleanup_json json_t *body = json_pack("{s:s}", "reference", words.words.items[0]);
+    cleanup_json json_t *body = json_pack("{s:s}", "reference", job.words.items[0]);
     if (!body)
         return err_fail(err, ERR_INVALID, "the reference is not UTF-8");
     cleanup_json json_t *image = NULL;
     struct client_request request = {.method = "POST", .path = "/v1/images/pull", .body = body};
-    rc = cmd_submit(ctx, request, &job, &image, err);
+    rc = cmd_submit(ctx, request, &job.options, &image, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    return print_image(ctx, "pulled", words.words.items[0], image, err);
+    return print_image(ctx, "pulled", job.words.items[0], image, err);
 }
 
 struct upload_progress {
@@ -163,21 +160,17 @@ int cmd_image_import(struct cmd_context *ctx, int argc, const char *const *argv,
         {"--name", OPTS_VALUE, &name, "NAME[:TAG]",
          "local name of the image (from PATH without it)"},
     };
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct opts_table job_table = cmd_job_table(&room, &job);
-    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), &job_table}, 1, 1, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_json json_t *body = NULL;
-    rc = import_body(ctx, words.words.items[0], name, &body, err);
+    rc = import_body(ctx, job.words.items[0], name, &body, err);
     if (rc < 0)
         return rc;
     cleanup_json json_t *image = NULL;
     struct client_request request = {.method = "POST", .path = "/v1/images/import", .body = body};
-    rc = cmd_submit(ctx, request, &job, &image, err);
+    rc = cmd_submit(ctx, request, &job.options, &image, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     return print_image(ctx, "imported", name, image, err);

@@ -35,12 +35,8 @@ int cmd_recover(struct cmd_context *ctx, int argc, const char *const *argv, stru
     const struct opts_option options[] = {
         {"--plan", OPTS_FLAG, &plan, NULL, "only show what would be done"},
     };
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct opts_table job_table = cmd_job_table(&room, &job);
-    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), &job_table}, 0, 0, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 0, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_json json_t *result = NULL;
@@ -48,7 +44,7 @@ int cmd_recover(struct cmd_context *ctx, int argc, const char *const *argv, stru
     if (!body)
         return err_fail(err, ERR_INTERNAL, "no memory for a request");
     struct client_request request = {.method = "POST", .path = "/v1/recover", .body = body};
-    rc = cmd_submit(ctx, request, &job, &result, err);
+    rc = cmd_submit(ctx, request, &job.options, &result, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     rc = ctx->json ? output_json(stdout, result, err) : show(result, err);

@@ -45,21 +45,17 @@ int cmd_run_create(struct cmd_context *ctx, int argc, const char *const *argv, s
          "write into a plain directory of this node"},
         {"--token", OPTS_VALUE, &token, "N", "fencing token of the caller, a number that grows"},
     };
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct opts_table job_table = cmd_job_table(&room, &job);
-    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), &job_table}, 1, 1, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_json json_t *body = NULL;
-    rc = create_body(words.words.items[0], id, plain_upper, token, &body, err);
+    rc = create_body(job.words.items[0], id, plain_upper, token, &body, err);
     if (rc < 0)
         return rc;
     cleanup_json json_t *run = NULL;
     struct client_request request = {.method = "POST", .path = "/v1/runs", .body = body};
-    rc = cmd_submit(ctx, request, &job, &run, err);
+    rc = cmd_submit(ctx, request, &job.options, &run, err);
     if (rc < 0 && err->code == ERR_NOT_FOUND)
         err_hint(err, "`varve image ls` lists the images of this node; without a tag a name means "
                       "the tag latest");

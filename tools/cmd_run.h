@@ -6,7 +6,3 @@
 /* Asks the daemon to mount a run that it says is not mounted, as after a reboot. 0 also when it is
  * mounted already. */
 int cmd_run_need_mount(struct cmd_context *ctx, const char *id, struct err *err);
-
-/* Sends POST /v1/runs/ID/<verb>, which makes a job, and waits for it, as cmd_submit(). */
-int cmd_run_submit(struct cmd_context *ctx, const char *id, const char *verb, const json_t *body,
-                   const struct cmd_job_options *job, json_t **ret_result, struct err *err);

@@ -3,17 +3,6 @@
 #include "cmd_run.h"
 #include "output.h"
 
-int cmd_run_submit(struct cmd_context *ctx, const char *id, const char *verb, const json_t *body,
-                   const struct cmd_job_options *job, json_t **ret_result, struct err *err)
-{
-    cleanup_free char *path = NULL;
-    char suffix[32];
-    snprintf(suffix, sizeof suffix, "/%s", verb);
-    int rc = client_path("/v1/runs/", id, suffix, false, &path, err);
-    struct client_request request = {.method = "POST", .path = path, .body = body};
-    return rc < 0 ? rc : cmd_submit(ctx, request, job, ret_result, err);
-}
-
 int cmd_run_need_mount(struct cmd_context *ctx, const char *id, struct err *err)
 {
     const struct cmd_job_options job = {.detach = false};
@@ -25,19 +14,17 @@ int cmd_run_need_mount(struct cmd_context *ctx, const char *id, struct err *err)
         rc = json_doc_opt_bool(run, "mounted", "the document of the run", &mounted, err);
     if (rc < 0 || mounted)
         return rc;
-    return cmd_run_submit(ctx, id, "mount", NULL, &job, &result, err);
+    return cmd_submit_verb(ctx, "/v1/runs/", id, "mount", NULL, &job, &result, err);
 }
 
 int cmd_run_reset(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
-    cleanup_opts_words struct opts_words words = {0};
+    cleanup_cmd_job struct cmd_job job = {0};
     cleanup_json json_t *run = NULL;
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    int rc = cmd_parse_job(ctx, NULL, 0, 1, argc, argv, &job, err);
     if (rc == 0)
-        rc = cmd_run_submit(ctx, words.words.items[0], "reset", NULL, &job, &run, err);
+        rc = cmd_submit_verb(ctx, "/v1/runs/", job.words.items[0], "reset", NULL, &job.options,
+                             &run, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     return ctx->json ? output_json(stdout, run, err)
@@ -65,19 +52,16 @@ int cmd_run_rollback(struct cmd_context *ctx, int argc, const char *const *argv,
     const struct opts_option options[] = {
         {"--kill", OPTS_FLAG, &kill, NULL, "end the processes that use the run"},
     };
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct opts_table job_table = cmd_job_table(&room, &job);
-    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), &job_table}, 2, 2, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 2, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_json json_t *result = NULL;
-    cleanup_json json_t *body = json_pack("{s:s}", "snapshot", words.words.items[1]);
+    cleanup_json json_t *body = json_pack("{s:s}", "snapshot", job.words.items[1]);
     if (!body || (kill && json_object_set_new(body, "kill", json_true()) < 0))
-        return err_fail(err, ERR_INVALID, "'%.80s' is not UTF-8", words.words.items[1]);
-    rc = cmd_run_submit(ctx, words.words.items[0], "rollback", body, &job, &result, err);
+        return err_fail(err, ERR_INVALID, "'%.80s' is not UTF-8", job.words.items[1]);
+    rc = cmd_submit_verb(ctx, "/v1/runs/", job.words.items[0], "rollback", body, &job.options,
+                         &result, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     return ctx->json ? output_json(stdout, result, err) : report(result, err);

@@ -91,12 +91,8 @@ int cmd_snapshot_create(struct cmd_context *ctx, int argc, const char *const *ar
         {"--comment", OPTS_VALUE, &comment, "TEXT", "a note for people"},
         {"--label", OPTS_MANY, &labels, "KEY=VALUE", "a label, as often as wanted"},
     };
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct opts_table job_table = cmd_job_table(&room, &job);
-    struct cmd_syntax syntax = {{options, ARRAY_SIZE(options), &job_table}, 0, 0, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 0, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     if (!run) {
@@ -110,7 +106,7 @@ int cmd_snapshot_create(struct cmd_context *ctx, int argc, const char *const *ar
         return rc;
     cleanup_json json_t *snapshot = NULL;
     struct client_request request = {.method = "POST", .path = "/v1/snapshots", .body = body};
-    rc = cmd_submit(ctx, request, &job, &snapshot, err);
+    rc = cmd_submit(ctx, request, &job.options, &snapshot, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     return print_snapshot(ctx, snapshot, err);
@@ -157,15 +153,12 @@ int cmd_snapshot_path(struct cmd_context *ctx, const char *word, const char *suf
 
 int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, NULL, 0, 1, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_free char *path = NULL;
-    rc = cmd_snapshot_path(ctx, words.words.items[0], "/push", &path, err);
+    rc = cmd_snapshot_path(ctx, job.words.items[0], "/push", &path, err);
     if (rc < 0)
         return rc;
     cleanup_json json_t *body = json_object();
@@ -173,7 +166,7 @@ int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv
         return err_fail(err, ERR_INTERNAL, "no memory for a request");
     cleanup_json json_t *result = NULL;
     struct client_request request = {.method = "POST", .path = path, .body = body};
-    rc = cmd_submit(ctx, request, &job, &result, err);
+    rc = cmd_submit(ctx, request, &job.options, &result, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     if (ctx->json)
@@ -184,15 +177,12 @@ int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv
 
 int cmd_snapshot_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
-    struct cmd_job_options job = {0};
-    struct cmd_job_table room;
-    struct cmd_syntax syntax = {cmd_job_table(&room, &job), 1, 1, false};
-    cleanup_opts_words struct opts_words words = {0};
-    int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, NULL, 0, 1, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    const char *word = words.words.items[0];
+    const char *word = job.words.items[0];
     cleanup_free char *path = NULL;
     rc = cmd_snapshot_path(ctx, word, "", &path, err);
-    return rc < 0 ? rc : cmd_remove_at(ctx, word, path, &job, err);
+    return rc < 0 ? rc : cmd_remove_at(ctx, word, path, &job.options, err);
 }

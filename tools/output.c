@@ -172,8 +172,9 @@ int output_table(FILE *out, const json_t *rows, const struct output_column *colu
 /* What a member of a document is, as its name says. */
 static enum output_format format_of(const char *key)
 {
-    static const char *const sizes[] = {"size", "downloaded", "bytes_new", "bytes_total"};
-    static const char *const times[] = {"created", "started", "finished", "expires"};
+    static const char *const sizes[] = {"size",   "downloaded", "bytes_new", "bytes_total",
+                                        "stored", "used",       "free",      "locked_bytes"};
+    static const char *const times[] = {"created", "started", "finished", "expires", "when"};
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
         if (strcmp(key, sizes[i]) == 0)
             return OUTPUT_SIZE;

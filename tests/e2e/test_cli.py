@@ -26,7 +26,8 @@ def test_usage_errors(scratch):
                  ("snapshot", "create", "--run", "r", "--compression", "gzip"),
                  ("snapshot", "create", "--run", "r", "--label", "novalue"),
                  ("run", "create", "x", "--plain-upper=yes"), ("run", "create", "x", "--id"),
-                 ("run", "create", "x", "--token", "many"), ("workspace", "ls"), ("prune",),
+                 ("run", "create", "x", "--token", "many"), ("workspace", "fork", "a"),
+                 ("workspace", "create", "a", "--size", "big"), ("volume", "ls"), ("prune",),
                  ("image", "pull"), ("image", "pull", "a:1", "b:1"), ("job", "wait")):
         reply = node.call(*args)
         check_equal(reply.status, 2, f"status of varve {args} ({reply.out} {reply.err})")
@@ -37,7 +38,7 @@ def test_usage_errors(scratch):
 def test_help(scratch):
     node = scratch.node("n1")
     for args in ((), ("image",), ("image", "import"), ("run", "create"), ("run", "exec"),
-                 ("snapshot", "create"), ("job", "wait"), ("doctor",)):
+                 ("snapshot", "create"), ("job", "wait"), ("doctor",), ("workspace", "mount")):
         reply = node.call(*args, "--help")
         check_equal(reply.status, 0, f"status of varve {args} --help")
         check("usage" in reply.out.lower(), f"help of {args}: {reply.out}")

@@ -40,7 +40,7 @@ static void test_wrong_command_lines(void **state)
         {{"run", "create", "x", "--id"}, "needs a value (ID)"},
         {{"--host"}, "needs a value (unix:PATH)"},
         {{"--host", "tcp:1", "image", "ls"}, "'tcp:1' is not an address of varved"},
-        {{"workspace", "ls"}, "unknown verb 'workspace'"},
+        {{"volume", "ls"}, "unknown verb 'volume'"},
         {{"run", "inspect", ""}, "an empty name names nothing"},
         {{"bad\nname"}, "unknown verb 'bad?name'"},
     };

@@ -1,0 +1,165 @@
+/* varve workspace: create, mount, unmount, resize, ls, inspect, rm. */
+#include "cmd.h"
+#include "output.h"
+
+#include "units.h"
+
+#include <string.h>
+
+#define WORKSPACES "/v1/workspaces/"
+
+/* What a job has made of a workspace; for people a line. */
+static int report(struct cmd_context *ctx, int rc, const json_t *workspace, struct err *err)
+{
+    if (rc < 0 && err->code == ERR_NOT_FOUND)
+        err_hint(err, "`varve workspace ls` lists the workspaces of this node");
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (ctx->json)
+        return output_json(stdout, workspace, err);
+    const char *path = json_string_value(json_object_get(workspace, "path"));
+    return cmd_print(err, "%s  %s  %s%s%s", cmd_text(workspace, "name"),
+                     cmd_text(workspace, "state"),
+                     text_size(json_integer_value(json_object_get(workspace, "size"))).s,
+                     path ? "  " : "", path ? path : "");
+}
+
+/* Adds "size" to a body, of what a person wrote. */
+static int add_size(json_t *body, const char *text, struct err *err)
+{
+    uint64_t size = 0;
+    int rc = text ? units_parse_size(text, &size, err) : 0;
+    if (rc == 0 && text && json_object_set_new(body, "size", json_integer((json_int_t)size)) < 0)
+        rc = err_fail(err, ERR_INTERNAL, "no memory for a request");
+    return rc;
+}
+
+int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *argv,
+                         struct err *err)
+{
+    const char *size = NULL;
+    const struct opts_option options[] = {
+        {"--size", OPTS_VALUE, &size, "SIZE", "such as 10G (varved's [volume] size without it)"},
+    };
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *workspace = NULL;
+    cleanup_json json_t *body = json_pack("{s:s}", "name", job.words.items[0]);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "the name is not UTF-8");
+    rc = add_size(body, size, err);
+    struct client_request request = {.method = "POST", .path = "/v1/workspaces", .body = body};
+    if (rc == 0)
+        rc = cmd_submit(ctx, request, &job.options, &workspace, err);
+    return report(ctx, rc, workspace, err);
+}
+
+/* The daemon has another working directory, and takes no path that goes through links: what the
+ * user's path means is found out here. */
+static int mount_body(const char *path, bool read_only, json_t **ret, struct err *err)
+{
+    cleanup_free char *absolute = realpath(path, NULL);
+    if (!absolute && (errno == ENOENT || errno == ENOTDIR)) {
+        int rc = err_fail(err, ERR_NOT_FOUND, "cannot mount at '%.1000s': no such directory", path);
+        err_hint(err, "make it first, it is where the workspace appears");
+        return rc;
+    }
+    if (!absolute)
+        return err_errno(err, errno, "cannot mount at '%.1000s'", path);
+    cleanup_json json_t *body = json_pack("{s:s}", "path", absolute);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "the path is not UTF-8");
+    if (read_only && json_object_set_new(body, "read_only", json_true()) < 0)
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    *ret = steal_ptr(body);
+    return 0;
+}
+
+int cmd_workspace_mount(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    bool read_only = false;
+    const struct opts_option options[] = {
+        {"--ro", OPTS_FLAG, &read_only, NULL, "nothing can be written there"},
+    };
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 2, argc, argv, &job, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *workspace = NULL;
+    cleanup_json json_t *body = NULL;
+    rc = mount_body(job.words.items[1], read_only, &body, err);
+    if (rc < 0)
+        return rc;
+    rc = cmd_submit_verb(ctx, WORKSPACES, job.words.items[0], "mount", body, &job.options,
+                         &workspace, err);
+    /* A daemon that says nothing of it has all of the volume here. */
+    if (rc == 0 && !json_object_get(workspace, "lazy") &&
+        json_object_set_new(workspace, "lazy", json_false()) < 0)
+        return err_fail(err, ERR_INTERNAL, "no memory for the output");
+    return report(ctx, rc, workspace, err);
+}
+
+int cmd_workspace_unmount(struct cmd_context *ctx, int argc, const char *const *argv,
+                          struct err *err)
+{
+    bool abandon = false;
+    const struct opts_option options[] = {
+        {"--abandon", OPTS_FLAG, &abandon, NULL,
+         "wait for nothing: what is not written yet is lost, who uses it gets errors"},
+    };
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *workspace = NULL;
+    cleanup_json json_t *body = json_object();
+    if (!body || (abandon && json_object_set_new(body, "abandon", json_true()) < 0))
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    rc = cmd_submit_verb(ctx, WORKSPACES, job.words.items[0], "unmount", body, &job.options,
+                         &workspace, err);
+    return report(ctx, rc, workspace, err);
+}
+
+int cmd_workspace_resize(struct cmd_context *ctx, int argc, const char *const *argv,
+                         struct err *err)
+{
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, NULL, 0, 2, argc, argv, &job, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *workspace = NULL;
+    cleanup_json json_t *body = json_object();
+    if (!body)
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    rc = add_size(body, job.words.items[1], err);
+    if (rc == 0)
+        rc = cmd_submit_verb(ctx, WORKSPACES, job.words.items[0], "resize", body, &job.options,
+                             &workspace, err);
+    return report(ctx, rc, workspace, err);
+}
+
+int cmd_workspace_ls(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    static const struct output_column columns[] = {
+        {"NAME", "name", OUTPUT_TEXT},     {"STATE", "state", OUTPUT_TEXT},
+        {"SIZE", "size", OUTPUT_SIZE},     {"USED", "filesystem.used", OUTPUT_SIZE},
+        {"STORED", "stored", OUTPUT_SIZE}, {"PATH", "path", OUTPUT_TEXT},
+        {"AGE", "created", OUTPUT_AGE},
+    };
+    static const struct cmd_list list = {"/v1/workspaces", "workspaces", columns,
+                                         ARRAY_SIZE(columns)};
+    return cmd_list(ctx, &list, argc, argv, err);
+}
+
+int cmd_workspace_inspect(struct cmd_context *ctx, int argc, const char *const *argv,
+                          struct err *err)
+{
+    return cmd_show(ctx, WORKSPACES, false, argc, argv, err);
+}
+
+int cmd_workspace_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    return cmd_remove(ctx, WORKSPACES, false, argc, argv, err);
+}
