@@ -12,28 +12,11 @@
  * held by keeper too, so that it outlives workers: what is said to a dead one waits for its
  * successor.
  *
- *   PING     nothing; the answer shows that the control thread lives (the heartbeat in the live map
- *            needs no message)
- *   ATTACH   the answer carries descriptors: fuse, live map, listening socket, program, pidfd of
- * the worker. For a varved that has lost them STATS    makes exact what the live map's counters say
- *   FLUSH    as the block layer's flush, also when nothing was written
- *   RESIZE   arg[0] new size in bytes, larger; the memfd has been extended. `data` grows, the map
- *            is mapped again
- *   CLOSE    the final cut. -EBUSY while `device` is open; then flush, the disk map closed; writes
- *            are refused from here on. Repeating it is fine
- *   STOP     the worker ends with VOLUME_EXIT_STOPPED; -EBUSY unless closed or arg[0] is 1
+ * What is said to a dead worker waits for its successor; what a dying one had taken and not
+ * answered is asked again, so every operation can be repeated.
  *
- * Keeper's socket: RUN/keeper.sock.
- *
- *   HELLO    who is there; the answer's arg[0] is keeper's pid, arg[1] how many volumes it holds
- *   HOLD     `id`, `directory`; descriptors: fuse, live map, listening socket, program, and the
- * pidfd of a worker that lives already, if there is one. Keeper holds them, and watches that
- * worker. Repeating it is fine START    `id`: a worker is started unless one lives; from here on it
- * is started again whenever it dies, until STAY or DROP STAY     `id`: not started again DROP `id`:
- * keeper lets go of the descriptors; a worker that lives goes on LIST     one answer for each
- * volume with `more` = 1 and its descriptors, then one with `more` = 0 EVENTS   this connection
- * gets an EVENT message, without asking, for what happens to workers; first those that nobody has
- * heard of (at most KEEPER_EVENTS_KEPT)
+ * Keeper's socket: RUN/keeper.sock. Keeper (keeper/keeper.h) answers the requests of a connection
+ * one after the other; EVENT messages come in between, on connections that asked for them.
  */
 #pragma once
 
@@ -45,8 +28,10 @@ enum {
     VOLUME_WIRE_MAGIC = 0x56525657,
     VOLUME_WIRE_VERSION = 1,
     VOLUME_WIRE_TEXT_MAX = 512,
+    VOLUME_WIRE_FDS_MAX = 5,
     KEEPER_WIRE_MAGIC = 0x5652564b,
     KEEPER_WIRE_VERSION = 1,
+    KEEPER_WIRE_TEXT_MAX = 256,
     KEEPER_VOLUMES_MAX = 1024,
     KEEPER_EVENTS_KEPT = 256,
     KEEPER_DIRECTORY_MAX = 1024,
@@ -54,12 +39,22 @@ enum {
 };
 
 enum volume_wire_op {
+    /* Shows that the control thread lives (the heartbeat in the live map needs no message). */
     VOLUME_WIRE_PING = 1,
+    /* The answer carries fuse, live map, listening socket, program, and a pidfd of the worker: for
+     * a varved that has lost them. */
     VOLUME_WIRE_ATTACH,
+    /* Makes exact what the live map's counters say. */
     VOLUME_WIRE_STATS,
+    /* As the block layer's flush, also when nothing was written. */
     VOLUME_WIRE_FLUSH,
+    /* arg[0]: the new, larger size in bytes; the memfd has been extended. `data` grows, the map is
+     * mapped again. */
     VOLUME_WIRE_RESIZE,
+    /* The final cut. -EBUSY while `device` is open; then flush, and the disk map is closed; writes
+     * are refused from here on. */
     VOLUME_WIRE_CLOSE,
+    /* The worker answers and ends with VOLUME_EXIT_STOPPED; -EBUSY unless closed or arg[0] is 1. */
     VOLUME_WIRE_STOP,
 };
 
@@ -72,42 +67,80 @@ struct volume_wire {
     char text[VOLUME_WIRE_TEXT_MAX]; /* NUL-terminated */
 };
 
+/* In RUN. */
+#define KEEPER_SOCKET_NAME "keeper.sock"
+#define KEEPER_LOCK_NAME   "keeper.lock" /* flock; holds the pid of who has it, as text */
+#define KEEPER_LOG_NAME    "keeper.log" /* standard error of keeper and workers; new at each start */
+
+/* How varve-keeper's first process ends: 0 when keeper answers on its socket. */
+enum {
+    KEEPER_EXIT_FAILED = 1,   /* standard error says why */
+    KEEPER_EXIT_USAGE = 2,    /* wrong command line */
+    KEEPER_EXIT_RUNNING = 66, /* another keeper holds RUN/keeper.lock */
+};
+
 enum keeper_wire_op {
+    /* Who is there. Answer: arg[0] keeper's pid, arg[1] volumes held, arg[2] how many it can hold
+     * with the descriptors it may have. */
     KEEPER_WIRE_HELLO = 1,
+    /* `id`, `directory`, and descriptors: fuse, live map, listening socket, program; then the pidfd
+     * of a worker that lives already, if there is one. Keeper holds them and watches that worker.
+     * Repeating it is fine: it keeps what it has, and takes the pidfd when it knows no worker. A
+     * pidfd of one that has died is as good as none. -EEXIST: it holds another live map for `id`
+     * (DROP first). -EMFILE: no room. */
     KEEPER_WIRE_HOLD,
+    /* `id`: a worker is started unless one lives; from here on it is started again whenever it
+     * dies, until STAY or DROP. The process starts later than the answer when there is no memory
+     * for it. -EOPNOTSUPP: the volume was served and the kernel does not send unanswered requests
+     * again (before Linux 6.9), so another worker would not help. */
     KEEPER_WIRE_START,
+    /* `id`: not started again. */
     KEEPER_WIRE_STAY,
+    /* `id`: keeper lets go of the descriptors; a worker that lives goes on, unwatched. What is not
+     * held is dropped already: 0. */
     KEEPER_WIRE_DROP,
+    /* One answer for each volume with `more` = 1, `id`, `directory`, its descriptors (the fifth
+     * when a worker lives), arg[0] the worker's pid or 0, arg[1] 1 when it is started again; then
+     * one answer with `more` = 0. */
     KEEPER_WIRE_LIST,
+    /* From here on this connection gets a KEEPER_WIRE_EVENT message, without asking, for what
+     * happens to workers; first those that no connection has been sent (at most
+     * KEEPER_EVENTS_KEPT). */
     KEEPER_WIRE_EVENTS,
+    /* `id`; arg[0] enum keeper_event, arg[1] the worker's pid, arg[2] as below, arg[3] how many
+     * events before this one are lost, as nobody read them in time. */
     KEEPER_WIRE_EVENT,
 };
 
-/* What happened to a worker; in arg[0] of an event. */
+/* What happened to a worker. */
 enum keeper_event {
-    KEEPER_STARTED = 1, /* arg[1] pid, arg[2] 1 when another one served before */
-    KEEPER_DIED,        /* arg[1] pid, arg[2] exit status or 128 + signal */
-    KEEPER_SILENT,      /* arg[1] pid: no heartbeat for KEEPER_SILENCE_S, killed */
-    KEEPER_REFUSED,  /* it ended with VOLUME_EXIT_REFUSED; why is in the live map. Not started again
-                      */
-    KEEPER_STOPPED,  /* it ended with VOLUME_EXIT_STOPPED. Not started again */
-    KEEPER_NO_START, /* arg[2] errno: no process could be made; tried again */
+    KEEPER_STARTED = 1, /* arg[2]: 1 when another one served before */
+    KEEPER_DIED,        /* arg[2]: exit status (127: the program could not be executed), 128 +
+                           signal, or KEEPER_STATUS_UNKNOWN for one that keeper did not start */
+    KEEPER_SILENT,      /* no heartbeat for KEEPER_SILENCE_S. arg[2]: 1 killed; 0 left alone, as
+                           before Linux 6.9 nobody could take over */
+    KEEPER_REFUSED,  /* ended with VOLUME_EXIT_REFUSED; why is in the live map. Not started again */
+    KEEPER_STOPPED,  /* ended with VOLUME_EXIT_STOPPED. Not started again */
+    KEEPER_NO_START, /* arg[2]: errno. No process could be made; tried again, told once */
 };
 
 enum {
     KEEPER_SILENCE_S = 10,
-    KEEPER_HEARTBEAT_MS = 1000, /* of workers */
+    KEEPER_BEGIN_SILENCE_S = 60, /* until the first heartbeat of a worker */
+    KEEPER_HEARTBEAT_MS = 1000,  /* of workers */
+    KEEPER_IDLE_S = 10,          /* without volumes and connections, then keeper ends by itself */
+    KEEPER_STATUS_UNKNOWN = 999,
 };
 
 struct keeper_wire {
     uint32_t magic;
     uint32_t version;
     uint32_t op;
-    int32_t status;
+    int32_t status; /* of an answer: 0 or -errno */
     uint32_t more;
     uint32_t fds; /* descriptors with this message */
     uint64_t arg[4];
-    char id[16];
+    char id[16];                          /* NUL-terminated, as the next two */
     char directory[KEEPER_DIRECTORY_MAX]; /* of the volume, absolute */
-    char text[256];
+    char text[KEEPER_WIRE_TEXT_MAX];
 };
