@@ -7,15 +7,29 @@
 #include "run.h"
 #include "run_rollback.h"
 #include "snapshot.h"
+#include "workspace.h"
 
 const struct job_kind *const *job_kinds(size_t *ret_count)
 {
     static const struct job_kind *const kinds[] = {
-        &import_job,      &export_job,          &pull_job,
-        &image_rm_job,    &run_create_job,      &run_rm_job,
-        &run_reset_job,   &run_mount_job,       &run_rollback_job,
-        &recover_job,     &snapshot_create_job, &snapshot_push_job,
+        &import_job,
+        &export_job,
+        &pull_job,
+        &image_rm_job,
+        &run_create_job,
+        &run_rm_job,
+        &run_reset_job,
+        &run_mount_job,
+        &run_rollback_job,
+        &recover_job,
+        &snapshot_create_job,
+        &snapshot_push_job,
         &snapshot_rm_job,
+        &workspace_create_job,
+        &workspace_mount_job,
+        &workspace_unmount_job,
+        &workspace_resize_job,
+        &workspace_rm_job,
     };
     *ret_count = ARRAY_SIZE(kinds);
     return kinds;
