@@ -21,28 +21,32 @@
 enum {
     DEADLINE_CHILD_RESULT_MAX = 1024, /* bytes that a function can give back */
     DEADLINE_CHILD_LEFT_MAX = 64,
+    DEADLINE_CHILD_KEEP_MAX = 8,
 };
 
-/* Runs in the child. Returns 0, a positive result, or -errno with err set; `result` has
- * the room that the caller asked for. */
-typedef int deadline_child_call(void *arg, void *result, struct err *err);
+/* Runs in the child. Returns 0, a positive result, or -errno with err set. `result` is zeroed and
+ * has the room that the caller asked for; a descriptor in *ret_fd (-1 before) is handed to the
+ * parent.
+ */
+typedef int deadline_child_call(void *arg, void *result, int *ret_fd, struct err *err);
 
 struct deadline_child {
     const char *what; /* for messages: "unmount /srv/a" */
     int wait_ms;
-    const char *hint;  /* what to do when the time is over; may be NULL */
-    const int *keep;   /* descriptors that the child needs; borrowed */
-    size_t keep_count; /* at most 8 */
+    const char *hint; /* what to do when the time is over; may be NULL */
+    const int *keep;  /* descriptors that the child needs; borrowed. A tool has them as 3, 4, ... */
+    size_t keep_count; /* at most DEADLINE_CHILD_KEEP_MAX */
 };
 
-/* Makes the call in a child. Returns what it returned, and copies `result_len` bytes of result on
- * success. ERR_UNREACHABLE says for how long was waited: whether the call takes effect later is
- * open, unless it did all its work on a descriptor that only it has. */
+/* Makes the call in a child. Returns what it returned; on success `result_len` bytes of result are
+ * copied, and a descriptor that it gave is in *ret_fd (the caller's; -1: none). `result` and
+ * `ret_fd` may be NULL. ERR_UNREACHABLE says for how long was waited: whether the call takes effect
+ * later is open, unless it did all its work on a descriptor that only it has. */
 int deadline_child_run(const struct deadline_child *child, deadline_child_call *call, void *arg,
-                       void *result, size_t result_len, struct err *err);
-/* Runs a stock tool (argv[0] is found in the fixed search path) with this environment (NULL: PATH
- * and LC_ALL=C). Returns its exit status, or -errno. What it said on both streams is in `ret_said`,
- * cut at its size. ERR_UNSUPPORTED: it is not installed. */
+                       void *result, size_t result_len, int *ret_fd, struct err *err);
+/* Runs a program (argv[0] is its absolute path) with this environment (NULL: PATH and LC_ALL=C).
+ * Returns its exit status (128 + signal), or -errno. What it said on both streams is in `ret_said`,
+ * the end of it where it is longer. */
 int deadline_child_tool(const struct deadline_child *child, const char *const *argv,
                         const char *const *envp, char *ret_said, size_t said_size, struct err *err);
 /* Takes away those that were left behind and have ended; returns how many have not. */

@@ -7,8 +7,8 @@
  *
  * Others may take a device between "this one is free" and its configuration; then the next one is
  * tried. A backing file is recognised by device and inode, as the kernel tells them
- * (LOOP_GET_STATUS64), never by name: a name can be deleted, be in another mount namespace, or be
- * somebody else's.
+ * (LOOP_GET_STATUS64), never by its name alone: that can be deleted, be in another mount namespace,
+ * or be somebody else's.
  *
  * Opening a loop device reads nothing, but closing the last descriptor of one that was written to,
  * and every read, waits for its backing file.
@@ -24,6 +24,7 @@
 enum {
     LOOP_DEVICE_BLOCK = 4096,
     LOOP_DEVICE_PATH_MAX = 32,
+    LOOP_DEVICE_BACKING_MAX = 4096, /* a page of sysfs */
 };
 
 enum loop_device_direct {
@@ -39,39 +40,48 @@ struct loop_device_options {
     const char *name; /* what `losetup -l` may show; at most 63 bytes; not for finding it again */
 };
 
+/* What sysfs says of a device; nobody is asked for it. */
 struct loop_device {
-    char path[LOOP_DEVICE_PATH_MAX]; /* "/dev/loop3" */
     int number;
-    dev_t device;         /* of the block device */
-    dev_t backing_device; /* of the file system that the backing file lies on */
-    uint64_t backing_inode;
-    uint64_t size; /* bytes */
+    char path[LOOP_DEVICE_PATH_MAX]; /* "/dev/loop3" */
+    dev_t device;                    /* of the block device */
+    uint64_t size;                   /* bytes */
     bool read_only;
     bool autoclear;
     bool direct;
+    char backing[LOOP_DEVICE_BACKING_MAX]; /* path of the file now, as seen from here; ends in
+                                              " (deleted)" for one without a name */
+};
+/* The file behind it, as the kernel tells it. */
+struct loop_device_backing {
+    dev_t device; /* of the file system that it lies on */
+    uint64_t inode;
 };
 
 /* Attaches the file to a free device. Returns a descriptor of the device (the caller owns it), or
  * -errno. ERR_UNSUPPORTED with a hint: no loop devices here, or no direct I/O. ERR_DENIED. */
 int loop_device_attach(int file_fd, const struct loop_device_options *options,
                        struct loop_device *ret, struct err *err);
-/* What an open device is; ERR_NOT_FOUND when it has no backing file. */
-int loop_device_look(int device_fd, struct loop_device *ret, struct err *err);
-/* Opens /dev/loopN after a look at its type; `write` as it says. */
+/* Opens /dev/loopN (after a look at what the node is) for reading or for both. */
 int loop_device_open(int number, bool write, struct err *err);
+/* What device `number` is. ERR_NOT_FOUND: there is none, or it has no backing file. */
+int loop_device_look(int number, struct loop_device *ret, struct err *err);
+/* The backing file of an open device (LOOP_GET_STATUS64). Waits for whoever serves the file; where
+ * a FUSE connection has ended it is -ENOTCONN. ERR_NOT_FOUND: it has none. */
+int loop_device_backing(int device_fd, struct loop_device_backing *ret, struct err *err);
 
-/* Calls `take` with every device whose backing file is this device and inode, deleted or not; the
- * descriptor (read-only) is borrowed. Ends with the first failure of it. */
-typedef int loop_device_take(void *arg, const struct loop_device *loop, int device_fd,
-                             struct err *err);
-int loop_device_each(dev_t backing_device, uint64_t backing_inode, loop_device_take *take,
-                     void *arg, struct err *err);
-/* The first such device: 1, 0 when there is none, or -errno. */
-int loop_device_find(dev_t backing_device, uint64_t backing_inode, struct loop_device *ret,
-                     struct err *err);
+/* Calls `take` with every device that has a backing file. Ends with the first failure of it. */
+typedef int loop_device_take(void *arg, const struct loop_device *loop, struct err *err);
+int loop_device_each(loop_device_take *take, void *arg, struct err *err);
+/* The first device whose backing file is this one: 1, 0 when there is none, or -errno. `name` is
+ * the last part of its path (it may be deleted): devices of other names are not asked, as each
+ * question waits for a file's server. */
+int loop_device_find(const struct loop_device_backing *backing, const char *name,
+                     struct loop_device *ret, struct err *err);
 
-/* Takes the new size of the backing file over; the size that the device has then in *ret. The
- * backing file is asked for its size, which can wait for its server. */
+/* Takes over the new size of the backing file; the size that the device has then in *ret
+ * (BLKGETSIZE64). Linux before 6.18 believes the size that it has cached for the file, so the
+ * caller has the file looked at before. */
 int loop_device_grow(int device_fd, uint64_t *ret, struct err *err);
 /* Lets go of the backing file: at once, or, while others use the device, when the last one has
  * closed it. A device without one is no failure. */

@@ -114,8 +114,7 @@ int spawn_wait(pid_t pid, struct err *err)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Finds a tool in the fixed search path, so that the environment of the caller has no say. */
-static int find_tool(const char *name, char ret[4096], struct err *err)
+int spawn_find_tool(const char *name, char ret[4096], struct err *err)
 {
     static const char *const dirs[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
                                        "/usr/bin",        "/sbin",          "/bin"};
@@ -146,7 +145,7 @@ static void last_line(int fd, char ret[256])
 int spawn_tool(const char *const *argv, struct buf *ret_out, struct err *err)
 {
     char path[4096];
-    int rc = find_tool(argv[0], path, err);
+    int rc = spawn_find_tool(argv[0], path, err);
     if (rc < 0)
         return rc;
     const char *args[64] = {path};

@@ -32,6 +32,8 @@ struct spawn {
  * absolute path. ERR_NOT_FOUND says where it was looked for. */
 int spawn_find(const char *name, char ret[4096], struct err *err);
 
+/* Finds a stock tool in a fixed search path, so that the caller's environment has no say. */
+int spawn_find_tool(const char *name, char ret[4096], struct err *err);
 /* Starts the child and returns its pid, or -errno. */
 pid_t spawn_start(const struct spawn *spawn, struct err *err);
 

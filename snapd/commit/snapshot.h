@@ -2,7 +2,7 @@
  *
  * snapshot.create  {"run", "id" (derived from the job's ID by the engine, so that a repeated
  *                  job makes the same snapshot), "name"?: "repo[:tag]", "comment"?, "labels"?: {}}
- *   steps: check (no live process uses the run: run_procs.h, and its exec lock is free) -> sync
+ *   steps: check (no live process uses the run: mount_users.h, and its exec lock is free) -> sync
  *   (syncfs of the upper) -> capture -> check again -> config and manifest -> record.
  * snapshot.push    {"snapshot": id}
  *   pushes every blob that the manifest names, then the manifest under its tag, then confirms each

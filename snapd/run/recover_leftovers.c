@@ -1,10 +1,10 @@
 #include "recover_internal.h"
 
 #include "catalog_layer.h"
+#include "mount_users.h"
 #include "overlay.h"
 #include "publish.h"
 #include "run_internal.h"
-#include "run_procs.h"
 #include "tree.h"
 
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static int check_idle(const char *path, struct err *err)
 {
     pid_t pid = 0;
     char name[32];
-    int count = run_procs_find(path, &pid, name, err);
+    int count = mount_users_find(path, &pid, name, err);
     if (count > 0)
         return err_fail(err, ERR_CONFLICT, "%s is in use by process %d (%s)", path, pid, name);
     return count < 0 ? count : 0;

@@ -1,8 +1,8 @@
 #include "run_kill.h"
 
+#include "mount_users.h"
 #include "run.h"
 #include "run_internal.h"
-#include "run_procs.h"
 
 #include <signal.h>
 #include <sys/syscall.h>
@@ -50,7 +50,7 @@ int run_kill_idle(struct node *node, const char *id, int *ret_killed, struct err
     int rc = run_paths_make(node, id, &paths, err);
     while (rc == 0) {
         struct err failure = ERR_INIT;
-        rc = run_procs_each(paths.rootfs, kill_one, &killed, err);
+        rc = mount_users_each(paths.rootfs, kill_one, &killed, err);
         int fd = rc < 0 ? rc : run_lock_idle(node, id, &failure);
         if (rc == 0 && fd >= 0) {
             *ret_killed = killed.count;

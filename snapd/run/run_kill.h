@@ -1,8 +1,8 @@
 /* run_kill.h - ends whatever uses a run, for a caller who was told to (`--kill`).
  *
- * SIGKILL to every process that run_procs.h finds, again and again until none is left and the run's
- * lock is free, at most RUN_KILL_WAIT_MS. Sandboxes of `run exec` are ended by their process 1,
- * which has its root there; the client then lets go of the lock. Who holds the lock without a
+ * SIGKILL to every process that mount_users.h finds, again and again until none is left and the
+ * run's lock is free, at most RUN_KILL_WAIT_MS. Sandboxes of `run exec` are ended by their process
+ * 1, which has its root there; the client then lets go of the lock. Who holds the lock without a
  * process in the run is not touched: when the time is over that is ERR_CONFLICT, as is a process
  * that does not die (one that hangs in the kernel). Never process 1 of the host, nor this one.
  */

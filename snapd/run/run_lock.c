@@ -2,8 +2,8 @@
 
 #include "fdio.h"
 #include "id.h"
+#include "mount_users.h"
 #include "run_internal.h"
-#include "run_procs.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -108,7 +108,7 @@ int run_lock_check(struct node *node, const char *id, struct err *err)
     pid_t pid = 0;
     char name[32];
     int rc = run_paths_make(node, id, &paths, err);
-    int count = rc < 0 ? rc : run_procs_find(paths.rootfs, &pid, name, err);
+    int count = rc < 0 ? rc : mount_users_find(paths.rootfs, &pid, name, err);
     if (count <= 0)
         return count;
     char others[48] = "";

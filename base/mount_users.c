@@ -1,4 +1,4 @@
-#include "run_procs.h"
+#include "mount_users.h"
 
 #include "cleanup.h"
 #include "mountinfo.h"
@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 /* Every thread is looked at, as each can have a root, a working directory and descriptors of its
  * own, and as the first one may be gone while others live. /proc/TID is there for every thread,
@@ -18,6 +19,7 @@
 struct filesystem {
     unsigned dev_major;
     unsigned dev_minor;
+    bool node_too; /* who has the block device itself open is a user, too */
 };
 
 static bool is_refusal(int num)
@@ -32,7 +34,10 @@ static int lies_on(int dir_fd, const char *name, const struct filesystem *fs)
     struct statx stx;
     if (statx(dir_fd, name, AT_STATX_DONT_SYNC, 0, &stx) < 0)
         return is_refusal(errno) ? -EACCES : 0;
-    return stx.stx_dev_major == fs->dev_major && stx.stx_dev_minor == fs->dev_minor;
+    if (stx.stx_dev_major == fs->dev_major && stx.stx_dev_minor == fs->dev_minor)
+        return 1;
+    return fs->node_too && S_ISBLK(stx.stx_mode) && stx.stx_rdev_major == fs->dev_major &&
+           stx.stx_rdev_minor == fs->dev_minor;
 }
 
 /* Whether any link in the directory `name` of a thread lies on the filesystem; whether there was
@@ -162,11 +167,11 @@ static bool process_uses(int proc_fd, pid_t pid, const struct filesystem *fs)
     return (rc < 0 ? has_as_root(pid, fs) : rc) != 0;
 }
 
-static void read_name(int proc_fd, pid_t pid, char ret[32])
+void mount_users_name(pid_t pid, char ret[32])
 {
     char path[32];
-    snprintf(path, sizeof path, "%d/comm", pid);
-    cleanup_fd int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, ret, 31);
     ret[n > 0 ? n : 0] = '\0';
     if (n > 0 && ret[n - 1] == '\n')
@@ -218,16 +223,17 @@ struct found {
 
 static int count_user(void *arg, int proc_fd, pid_t pid, struct err *err)
 {
+    (void)proc_fd;
     (void)err;
     struct found *found = arg;
     if (found->count++ == 0) {
         found->first = pid;
-        read_name(proc_fd, pid, found->name);
+        mount_users_name(pid, found->name);
     }
     return 0;
 }
 
-int run_procs_find(const char *path, pid_t *ret_first, char ret_name[32], struct err *err)
+int mount_users_find(const char *path, pid_t *ret_first, char ret_name[32], struct err *err)
 {
     struct filesystem fs;
     struct found found = {.count = 0};
@@ -243,7 +249,7 @@ int run_procs_find(const char *path, pid_t *ret_first, char ret_name[32], struct
 
 struct visit {
     const struct filesystem *fs;
-    run_procs_take *take;
+    mount_users_take *take;
     void *arg;
 };
 
@@ -259,10 +265,18 @@ static int visit_user(void *arg, int proc_fd, pid_t pid, struct err *err)
     return visit->take(visit->arg, pid, pidfd, err);
 }
 
-int run_procs_each(const char *path, run_procs_take *take, void *arg, struct err *err)
+int mount_users_each(const char *path, mount_users_take *take, void *arg, struct err *err)
 {
     struct filesystem fs;
     const struct visit visit = {.fs = &fs, .take = take, .arg = arg};
     int rc = mounted_at(path, &fs, err);
     return rc <= 0 ? rc : each_user(&fs, visit_user, (void *)&visit, err);
+}
+
+int mount_users_each_device(dev_t device, mount_users_take *take, void *arg, struct err *err)
+{
+    const struct filesystem fs = {
+        .dev_major = major(device), .dev_minor = minor(device), .node_too = true};
+    const struct visit visit = {.fs = &fs, .take = take, .arg = arg};
+    return each_user(&fs, visit_user, (void *)&visit, err);
 }

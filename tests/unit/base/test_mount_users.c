@@ -1,8 +1,7 @@
-#include "run_procs.h"
+#include "mount_users.h"
 
 #include "cleanup.h"
 #include "fdio.h"
-#include "overlay.h"
 #include "scratch.h"
 
 #include <fcntl.h>
@@ -39,23 +38,16 @@ static void copy_program(const struct scratch *scratch, const char *from, const 
 static int setup(void **state)
 {
     static const char *const dirs[] = {"layers", "layers/a", "upper", "work", "root"};
-    static const char *const lowers[] = {"a"};
     assert_int_equal(scratch_setup(state), 0);
     const struct scratch *scratch = *state;
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
         assert_int_equal(mkdirat(scratch->fd, dirs[i], 0755), 0);
     scratch_write(scratch, "layers/a/file", "content", 7);
     copy_program(scratch, "/bin/sleep", "layers/a/sleep");
-    cleanup_free char *upper = strdup(scratch_path(scratch, "upper"));
-    cleanup_free char *work = strdup(scratch_path(scratch, "work"));
-    cleanup_fd int layers = openat(scratch->fd, "layers", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct overlay_mount mount = {.lowers_dir = layers,
-                                  .lowers = lowers,
-                                  .lower_count = 1,
-                                  .upper = upper,
-                                  .work = work,
-                                  .target = scratch_path(scratch, "root")};
-    assert_int_equal(overlay_mount(&mount, NULL), 0);
+    char options[512];
+    snprintf(options, sizeof options, "lowerdir=%s/layers/a,upperdir=%s/upper,workdir=%s/work",
+             scratch->path, scratch->path, scratch->path);
+    assert_int_equal(mount("overlay", scratch_path(scratch, "root"), "overlay", 0, options), 0);
     return 0;
 }
 
@@ -108,7 +100,7 @@ static void stop(pid_t pid)
 static int count(const struct scratch *scratch, pid_t *ret_first, char ret_name[32])
 {
     struct err err = ERR_INIT;
-    int rc = run_procs_find(scratch_path(scratch, "root"), ret_first, ret_name, &err);
+    int rc = mount_users_find(scratch_path(scratch, "root"), ret_first, ret_name, &err);
     assert_string_equal(err.text, "");
     return rc;
 }
@@ -144,7 +136,7 @@ static int act_root(const struct scratch *scratch, int report)
 
 static void test_root(void **state)
 {
-    assert_counts(state, act_root, "test_run_procs");
+    assert_counts(state, act_root, "test_mount_user");
 }
 
 static int act_cwd(const struct scratch *scratch, int report)
@@ -166,7 +158,7 @@ static int act_fd(const struct scratch *scratch, int report)
 
 static void test_open_file(void **state)
 {
-    assert_counts(state, act_fd, "test_run_procs");
+    assert_counts(state, act_fd, "test_mount_user");
 }
 
 static int act_deleted(const struct scratch *scratch, int report)
@@ -178,7 +170,7 @@ static int act_deleted(const struct scratch *scratch, int report)
 
 static void test_open_deleted_file(void **state)
 {
-    assert_counts(state, act_deleted, "test_run_procs");
+    assert_counts(state, act_deleted, "test_mount_user");
 }
 
 static int act_mmap(const struct scratch *scratch, int report)
@@ -191,7 +183,7 @@ static int act_mmap(const struct scratch *scratch, int report)
 
 static void test_mapping(void **state)
 {
-    assert_counts(state, act_mmap, "test_run_procs");
+    assert_counts(state, act_mmap, "test_mount_user");
 }
 
 /* Reports first, as the program that follows cannot. */
@@ -235,7 +227,7 @@ static int act_namespace_root(const struct scratch *scratch, int report)
 
 static void test_root_in_another_mount_namespace(void **state)
 {
-    assert_counts(state, act_namespace_root, "test_run_procs");
+    assert_counts(state, act_namespace_root, "test_mount_user");
 }
 
 static int act_namespace_copy(const struct scratch *scratch, int report)
@@ -315,7 +307,7 @@ static int act_thread_cwd(const struct scratch *scratch, int report)
 
 static void test_thread_with_own_working_directory(void **state)
 {
-    assert_counts(state, act_thread_cwd, "test_run_procs");
+    assert_counts(state, act_thread_cwd, "test_mount_user");
 }
 
 static int act_thread_fd(const struct scratch *scratch, int report)
@@ -327,7 +319,7 @@ static int act_thread_fd(const struct scratch *scratch, int report)
 
 static void test_thread_with_own_descriptors(void **state)
 {
-    assert_counts(state, act_thread_fd, "test_run_procs");
+    assert_counts(state, act_thread_fd, "test_mount_user");
 }
 
 static int act_first_thread_gone(const struct scratch *scratch, int report)
@@ -340,7 +332,7 @@ static int act_first_thread_gone(const struct scratch *scratch, int report)
 
 static void test_first_thread_gone(void **state)
 {
-    assert_counts(state, act_first_thread_gone, "test_run_procs");
+    assert_counts(state, act_first_thread_gone, "test_mount_user");
 }
 
 static void test_several(void **state)
@@ -398,10 +390,10 @@ static void test_nothing_mounted(void **state)
     pid_t first = 0;
     char name[32];
     struct err err = ERR_INIT;
-    assert_int_equal(run_procs_find(scratch_path(scratch, "none"), &first, name, &err), 0);
-    assert_int_equal(run_procs_find(scratch_path(scratch, "upper"), &first, name, &err), 0);
-    assert_int_equal(run_procs_find(scratch_path(scratch, "root/file"), &first, name, &err), 0);
-    assert_int_equal(run_procs_find(scratch_path(scratch, "layers/a/file/x"), &first, name, &err),
+    assert_int_equal(mount_users_find(scratch_path(scratch, "none"), &first, name, &err), 0);
+    assert_int_equal(mount_users_find(scratch_path(scratch, "upper"), &first, name, &err), 0);
+    assert_int_equal(mount_users_find(scratch_path(scratch, "root/file"), &first, name, &err), 0);
+    assert_int_equal(mount_users_find(scratch_path(scratch, "layers/a/file/x"), &first, name, &err),
                      -ENOTDIR);
     assert_int_equal(err.code, ERR_IO);
 }
@@ -428,7 +420,7 @@ static int count_without_rights(const struct scratch *scratch)
         char name[32];
         if (drop_rights() < 0)
             _exit(99);
-        int rc = run_procs_find(scratch_path(scratch, "root"), &first, name, NULL);
+        int rc = mount_users_find(scratch_path(scratch, "root"), &first, name, NULL);
         _exit(rc < 0 ? 98 : rc);
     }
     int status;

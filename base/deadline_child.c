@@ -1,0 +1,282 @@
+#include "deadline_child.h"
+
+#include "cleanup.h"
+#include "fd_pass.h"
+#include "spawn.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum {
+    KILLED_WAIT_MS = 200, /* for one that was killed to be gone */
+};
+
+struct answer {
+    int rc;
+    struct err err;
+    unsigned char result[DEADLINE_CHILD_RESULT_MAX];
+};
+
+/* Those that did not die in time. */
+static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
+static pid_t left[DEADLINE_CHILD_LEFT_MAX]; /* under left_lock; 0: free */
+
+int deadline_child_reap(void)
+{
+    int count = 0;
+    pthread_mutex_lock(&left_lock);
+    for (size_t i = 0; i < ARRAY_SIZE(left); i++) {
+        if (left[i] == 0)
+            continue;
+        pid_t pid = waitpid(left[i], NULL, WNOHANG);
+        if (pid == left[i] || (pid < 0 && errno == ECHILD))
+            left[i] = 0;
+        else
+            count++;
+    }
+    pthread_mutex_unlock(&left_lock);
+    return count;
+}
+
+static void leave_behind(pid_t pid)
+{
+    pthread_mutex_lock(&left_lock);
+    for (size_t i = 0; i < ARRAY_SIZE(left); i++)
+        if (left[i] == 0) {
+            left[i] = pid;
+            break; /* with none free it stays a zombie until this process ends */
+        }
+    pthread_mutex_unlock(&left_lock);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* Waits until the descriptor has something. False: the time is over. */
+static bool wait_readable(int fd, int64_t end_ms)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    for (;;) {
+        int64_t rest = end_ms - now_ms();
+        int n = poll(&poll_fd, 1, rest <= 0 ? 0 : rest > INT_MAX ? INT_MAX : (int)rest);
+        if (n > 0)
+            return true;
+        if (n == 0 && rest <= 0)
+            return false;
+        if (n < 0 && errno != EINTR)
+            return false;
+    }
+}
+
+/* Waits for the end of a child and takes it away; the status in *ret_status. Kills it when the time
+ * is over. False: it was left behind. */
+static bool collect(pid_t pid, int64_t end_ms, bool *ret_late, int *ret_status)
+{
+    int status = 0;
+    cleanup_fd int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    *ret_late = pidfd >= 0 && !wait_readable(pidfd, end_ms);
+    if (*ret_late) {
+        (void)kill(pid, SIGKILL);
+        if (!wait_readable(pidfd, now_ms() + KILLED_WAIT_MS)) {
+            leave_behind(pid);
+            return false;
+        }
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    *ret_status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return true;
+}
+
+static int fail_late(const struct deadline_child *child, struct err *err)
+{
+    int rc = child->wait_ms % 1000 == 0
+                 ? err_fail(err, ERR_UNREACHABLE, "cannot %s: no answer within %d s", child->what,
+                            child->wait_ms / 1000)
+                 : err_fail(err, ERR_UNREACHABLE, "cannot %s: no answer within %d ms", child->what,
+                            child->wait_ms);
+    if (child->hint)
+        err_hint(err, "%s", child->hint);
+    return rc;
+}
+
+/* Refuses when too many hang already. */
+static int begin(const struct deadline_child *child, struct err *err)
+{
+    if (child->keep_count > DEADLINE_CHILD_KEEP_MAX)
+        return err_fail(err, ERR_INTERNAL, "too many descriptors to %s", child->what);
+    if (deadline_child_reap() < DEADLINE_CHILD_LEFT_MAX)
+        return 0;
+    int rc = err_fail(err, ERR_CONFLICT, "cannot %s: %d earlier calls hang", child->what,
+                      DEADLINE_CHILD_LEFT_MAX);
+    err_hint(err, "look at the processes in state D; something does not answer them");
+    return rc;
+}
+
+/* Adds to a sorted list. */
+static void insert(int *list, size_t *count, int fd)
+{
+    size_t at = (*count)++;
+    for (; at > 0 && list[at - 1] > fd; at--)
+        list[at] = list[at - 1];
+    list[at] = fd;
+}
+
+/* Closes every descriptor but these. What a call that hangs would keep open (locks, connections) is
+ * not its own. Standard streams become /dev/null, as somebody may wait for their end. */
+static int close_others(const int *keep, size_t keep_count, int socket)
+{
+    int kept[DEADLINE_CHILD_KEEP_MAX + 1];
+    size_t count = 0;
+    unsigned from = 3;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i <= 2 && null >= 0; i++)
+        (void)dup2(null, i);
+    insert(kept, &count, socket);
+    for (size_t i = 0; i < keep_count; i++)
+        insert(kept, &count, keep[i]);
+    for (size_t i = 0; i < count; i++) {
+        unsigned fd = (unsigned)kept[i];
+        if (fd > from && close_range(from, fd - 1, 0) < 0)
+            return -errno;
+        if (fd >= from)
+            from = fd + 1;
+    }
+    return close_range(from, ~0U, 0) < 0 ? -errno : 0;
+}
+
+static _Noreturn void serve(const struct deadline_child *child, deadline_child_call *call,
+                            void *arg, int socket)
+{
+    struct answer answer = {.err = ERR_INIT};
+    int fd = -1;
+    for (int number = 1; number < NSIG; number++)
+        (void)signal(number, SIG_DFL); /* all are blocked, as the parent did before the fork */
+    (void)prctl(PR_SET_NAME, "varve-call");
+    answer.rc = close_others(child->keep, child->keep_count, socket);
+    if (answer.rc < 0)
+        err_errno(&answer.err, answer.rc, "cannot close descriptors");
+    else
+        answer.rc = call(arg, answer.result, &fd, &answer.err);
+    (void)fd_pass_send(socket, &answer, sizeof answer, &fd, fd >= 0, true);
+    _exit(0);
+}
+
+static pid_t start(const struct deadline_child *child, deadline_child_call *call, void *arg,
+                   const int sockets[2], struct err *err)
+{
+    sigset_t all;
+    sigset_t old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pid_t pid = fork();
+    int num = errno;
+    if (pid == 0)
+        serve(child, call, arg, sockets[1]);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return pid < 0 ? err_errno(err, num, "cannot %s: cannot make a process", child->what) : pid;
+}
+
+/* Takes the one message. False: there is none, the child has died. */
+static bool receive(int socket, struct answer *ret, int *ret_fd)
+{
+    size_t count = 0;
+    return fd_pass_receive(socket, ret, sizeof *ret, ret_fd, 1, &count, false) == sizeof *ret;
+}
+
+int deadline_child_run(const struct deadline_child *child, deadline_child_call *call, void *arg,
+                       void *result, size_t result_len, int *ret_fd, struct err *err)
+{
+    int sockets[2];
+    struct answer answer;
+    int64_t end_ms = now_ms() + child->wait_ms;
+    int rc = begin(child, err);
+    if (rc == 0 && result_len > sizeof answer.result)
+        rc = err_fail(err, ERR_INTERNAL, "too large a result to %s", child->what);
+    if (rc < 0)
+        return rc;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
+        return err_errno(err, errno, "cannot %s: cannot make a socket", child->what);
+    cleanup_fd int mine = sockets[0];
+    pid_t pid = start(child, call, arg, sockets, err);
+    close(sockets[1]);
+    if (pid < 0)
+        return pid;
+    cleanup_fd int fd = -1;
+    bool late = false;
+    int status = 0;
+    bool answered = wait_readable(mine, end_ms) && receive(mine, &answer, &fd);
+    /* With its answer given, what the child's end waits for concerns nobody. */
+    (void)collect(pid, answered ? now_ms() : end_ms, &late, &status);
+    if (!answered && late)
+        return fail_late(child, err);
+    if (!answered)
+        return err_fail(err, ERR_INTERNAL, "cannot %s: the process for it ended with status %d",
+                        child->what, status);
+    if (answer.rc < 0) {
+        if (err && err->code == ERR_NONE)
+            *err = answer.err;
+        return answer.rc;
+    }
+    if (result)
+        memcpy(result, answer.result, result_len);
+    if (ret_fd)
+        *ret_fd = steal_fd(&fd);
+    return answer.rc;
+}
+
+/* The end of what was said, without the white space behind it. */
+static void read_said(int fd, char *ret, size_t size)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    off_t from = end > (off_t)size - 1 ? end - (off_t)size + 1 : 0;
+    ssize_t n = pread(fd, ret, size - 1, from);
+    while (n > 0 && (ret[n - 1] == '\n' || ret[n - 1] == ' '))
+        n--;
+    ret[n > 0 ? n : 0] = '\0';
+}
+
+int deadline_child_tool(const struct deadline_child *child, const char *const *argv,
+                        const char *const *envp, char *ret_said, size_t said_size, struct err *err)
+{
+    int64_t end_ms = now_ms() + child->wait_ms;
+    int rc = begin(child, err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int said = memfd_create("said", MFD_CLOEXEC);
+    if (said < 0)
+        return err_errno(err, errno, "cannot %s", child->what);
+    struct spawn spawn = {.argv = argv,
+                          .envp = envp,
+                          .stdin_fd = -1,
+                          .stdout_fd = said,
+                          .stderr_fd = said,
+                          .extra_count = child->keep_count};
+    for (size_t i = 0; i < child->keep_count; i++)
+        spawn.extra[i] = child->keep[i];
+    pid_t pid = spawn_start(&spawn, err);
+    if (pid < 0)
+        return err_wrap(err, pid, "cannot %s", child->what);
+    bool late;
+    int status;
+    (void)collect(pid, end_ms, &late, &status);
+    if (late)
+        return fail_late(child, err);
+    read_said(said, ret_said, said_size);
+    return status;
+}
