@@ -1,0 +1,118 @@
+"""Workspaces of a real daemon for tests: mount, unmount, kill what serves them, check what is left.
+
+VolumeSite is also a site of tests/posix. Processes are found by their program and command line in
+/proc, never by a daemon's word.
+"""
+import os
+import signal
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+sys.path.insert(0, os.path.join(HERE, "..", "posix"))
+import volume_image  # noqa: E402  pylint: disable=wrong-import-position
+from harness import check, run, wait_for  # noqa: E402  pylint: disable=wrong-import-position
+from posix_site import Site  # noqa: E402  pylint: disable=wrong-import-position
+
+
+def read_text(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def processes(program, word):
+    """Pids of live processes that run `program` and have `word` in their command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            path = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            continue
+        if os.path.basename(path.removesuffix(" (deleted)")) == program and \
+                word in read_text(f"/proc/{pid}/cmdline"):
+            found.append(int(pid))
+    return found
+
+
+def send(pids, number=signal.SIGKILL):
+    """Signals processes; those that are gone are no failure. Gives how many there were."""
+    count = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            count += 1
+        except ProcessLookupError:
+            pass
+    return count
+
+
+def keepers(node):
+    return processes("varve-keeper", node.run_dir)
+
+
+def workers(node, volume=""):
+    return processes("varve-volume", f"{node.data}/volumes/{volume}")
+
+
+class VolumeSite(Site):
+    """A workspace, mounted at a directory of its own."""
+
+    can_remount = True
+    can_kill = True
+
+    def __init__(self, node, name="w", size=4 << 30, path=None):
+        super().__init__(path or node.scratch.path(f"mnt-{name}"))
+        self.node = node
+        self.name = name
+        self.kills = 0
+        os.makedirs(self.path, exist_ok=True)
+        self.volume = node.ok("workspace", "create", name, "--size", str(size))["id"]
+        self.mount()
+
+    def mount(self, *options):
+        reply = self.node.ok("workspace", "mount", self.name, self.path, *options)
+        check(os.path.ismount(self.path), f"{self.path} is no mount point after {reply}")
+        return reply
+
+    def unmount(self, *options):
+        return self.node.ok("workspace", "unmount", self.name, *options)
+
+    def remount(self):
+        self.unmount()
+        self.mount()
+
+    def document(self):
+        return self.node.ok("workspace", "inspect", self.name)
+
+    def served_by(self):
+        return workers(self.node, self.volume)
+
+    def kill(self, number=signal.SIGKILL):
+        """Kills the worker; gives whether there was one."""
+        count = send(self.served_by(), number)
+        self.kills += count
+        return count > 0
+
+    def small(self, size):
+        return VolumeSite(self.node, f"small-{size >> 20}", size)
+
+    def close(self):
+        """Removes the workspace, for a second one that is not needed any more."""
+        self.unmount()
+        self.node.ok("workspace", "rm", self.name)
+
+    def fsck(self):
+        """Unmounts for good. The bytes as the disk map describes them have to pass a full check, and
+        no process or mount is left."""
+        self.unmount()
+        wait_for(lambda: not self.served_by(), 20, "end of the worker after an unmount")
+        check(not os.path.ismount(self.path), f"{self.path} is mounted after an unmount")
+        image = self.node.scratch.path(f"{self.name}.image")
+        found = volume_image.write_image(f"{self.node.data}/volumes/{self.volume}", image)
+        check(found["closed"], f"the disk map is not closed after an unmount: {found['generation']}")
+        text = run(["e2fsck", "-fn", image])
+        os.unlink(image)
+        return text
