@@ -12,7 +12,8 @@
  * append fails until the file is written anew.
  *
  * A successor of a killed worker opens the file like any other: a block whose records were not yet
- * cleared in the live map is written once more.
+ * cleared in the live map is written once more. Blocks that an incomplete flush left behind the end
+ * are overwritten with zeros, durably, before the next flush.
  *
  * No call but open and create allocates; rewrite goes through publish.h.
  */
@@ -49,32 +50,38 @@ struct map_log {
     uint64_t size; /* of the volume, as in the header */
     uint64_t base_blocks;
     uint64_t next_block; /* where the next record block goes */
+    uint64_t stale_end;  /* blocks from next_block up to here may hold an incomplete flush */
     uint64_t ahead;      /* blocks from 0 on that are allocated and written */
-    bool closed;         /* as read: closed in an orderly way */
-    bool torn;           /* as read: the last flush was incomplete, and dropped */
+    bool closed;         /* closed in an orderly way, and nothing was appended since */
+    bool torn;           /* as read: the last flush was incomplete; its rest was dropped */
     bool broken;         /* see above */
     void *block;         /* page-aligned staging buffer; owned */
 };
 
 /* Told of every record in order. A failure ends the reading and is returned. */
 typedef int map_log_take(void *arg, const struct map_record *record, struct err *err);
-/* Gives the next record of what is to be written: 1, 0 at the end. */
+/* Gives the next record of what is to be written: 1, 0 at the end, or -errno, which is returned.
+ * Called no more after the end; what it does before it says so, happens before the name or the sync
+ * that makes the records count. */
 typedef int map_log_give(void *arg, struct map_record *ret);
 
-/* Writes the file `map` of a new volume into `dir_fd`, durably. */
+/* Writes the file `map` of a new volume into `dir_fd`, durably. `give` may be NULL. */
 int map_log_create(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, bool closed,
                    map_log_give *give, void *arg, struct err *err);
 /* Opens and reads it. `size` is the volume's; the header may have a smaller one after a resize.
  * ERR_DAMAGED: a broken header, base or middle of the log, a record of a chunk that the volume has
  * not, the map of another volume. ERR_TOO_NEW: another version. `take` may be NULL. Changes
- * nothing. */
+ * nothing, but syncs what it has read. */
 int map_log_open(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, map_log_take *take,
                  void *arg, struct map_log *ret, struct err *err);
 void map_log_close(struct map_log *log);
 
 /* Appends records as one flush and syncs. ERR_NO_SPACE: nothing is lost, try again. */
 int map_log_append(struct map_log *log, map_log_give *give, void *arg, struct err *err);
+/* Blocks of log behind the base. */
+uint64_t map_log_length(const struct map_log *log);
 bool map_log_is_long(const struct map_log *log);
-/* Writes the file anew with these records as its base. */
+/* Writes the file anew with these records (none for zero chunks) as its base. On failure the old
+ * file goes on, unless `broken` says that it is not known which of the two has the name. */
 int map_log_rewrite(struct map_log *log, uint64_t size, bool closed, map_log_give *give, void *arg,
                     struct err *err);

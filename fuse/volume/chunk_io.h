@@ -2,26 +2,41 @@
  * together.
  *
  * Job: keep what docs/FORMAT.md says under "Order" true for every request, on any number of
- * threads, whatever the instruction at which the process is killed. Requests are aligned to blocks;
- * anything else is -EINVAL, as the loop device asks for none.
+ * threads, whatever the instruction at which the process is killed. Requests are aligned to blocks
+ * and lie within the volume; anything else is -EINVAL, as the loop device asks for none.
  *
  * Locks: `gate` is held shared by every request and exclusively by what needs them all drained
- * (resize, close, later the cut). A chunk has a lock out of CHUNK_IO_LOCKS (its number modulo
- * that), taken in ascending order of the locks when a request spans several: shared by writes into
- * chunks that are changed already, exclusive where a state or a mask changes. Reads take none: a
- * read that runs beside a write to the same blocks may see either, as on any disk, but never bytes
- * from before a discard or a first write, since a word says "changed" only when all of the chunk
- * was written.
+ * (resize, close, later the cut); the live map is mapped anew under it, so nobody may keep a
+ * pointer into `live` from one request to the next. A chunk has a lock out of CHUNK_IO_LOCKS (its
+ * number modulo that), taken in ascending order of the locks when a request spans several: shared
+ * by writes into chunks that are changed already, exclusive where a state or a mask changes. Reads
+ * take none: a read that runs beside a write to the same blocks may see either, as on any disk, but
+ * never bytes from before a discard or a first write, since a word says "changed" only when all of
+ * the chunk was written.
+ *
+ * Unlogged words: whoever changes a state sets it and the bit "unlogged" in one exchange, then the
+ * bit of the chunk's group in `unlogged`, then answers. A flush takes the bit of a group away and
+ * then looks at its words; so what was answered before is seen by it, and what comes later sets the
+ * bit again. It remembers what it has seen (`records`), syncs `data`, appends, syncs the map, and
+ * only then takes "unlogged" away from the words that still say what was written. When there are
+ * more than fit, it goes round again.
+ *
+ * Flushes that come while one runs wait for it and share the next one.
  *
  * Failures: 0 or -errno, no text, as this is the request path; -ENOSPC and -EDQUOT mean that
  * nothing was answered yet and the request can be repeated as a whole. -EAGAIN: a read of blocks
- * that are only in the remote, or a read that must wait for it.
+ * that are only in the remote. A sync that failed is final (the kernel may have dropped what it
+ * could not write): every later flush fails with the same.
  *
- * How `data` is opened: with O_DIRECT where the host's file system has it, so that the ext4 above
+ * How `data` is written: with O_DIRECT where the host's file system has it, so that the ext4 above
  * has the only page cache, and an error of the disk belongs to the request that met it; buffered
- * elsewhere.
+ * elsewhere. Builds with fault points read VARVE_VOLUME_DATA (direct, buffered).
  *
- * Nothing here allocates after chunk_io_open().
+ * Of the live map's header it writes `size`, `local_chunks`, `map_blocks`, `data_mode` and the fact
+ * LIVE_FACT_CLOSED; the other counters are the caller's.
+ *
+ * Nothing here allocates after chunk_io_open(), but chunk_io_finish() and flushes that write the
+ * map anew open a file.
  */
 #pragma once
 
@@ -32,7 +47,11 @@
 
 enum {
     CHUNK_IO_LOCKS = 256,
+    CHUNK_IO_GROUP = 64,      /* chunks that have one bit in `unlogged` */
+    CHUNK_IO_RUN = 128,       /* chunks that are handled under their locks together */
+    CHUNK_IO_RECORDS = 16384, /* that a flush remembers at once */
 };
+_Static_assert(CHUNK_IO_RUN < CHUNK_IO_LOCKS, "a run takes no lock twice");
 
 enum chunk_io_mode {
     CHUNK_IO_DIRECT = 1,
@@ -43,34 +62,45 @@ struct chunk_io {
     int data_fd; /* owned; holds the flock */
     enum chunk_io_mode mode;
     struct live_map *live; /* borrowed */
-    struct map_log *log;   /* borrowed; under flush_lock */
+    struct map_log *log;   /* borrowed; of the flush that runs, or under the gate */
     pthread_rwlock_t gate;
+    bool finished; /* under the gate */
     pthread_rwlock_t locks[CHUNK_IO_LOCKS];
-    pthread_mutex_t flush_lock;
-    _Atomic uint64_t *unlogged; /* one bit for CHUNK_IO_GROUP chunks; owned */
-    uint64_t group_count;       /* bits */
-    int failed;                 /* -errno of a sync that failed for good; under flush_lock */
+    _Atomic uint64_t *unlogged; /* one bit a group of the largest volume; owned */
+    _Atomic bool dirty;         /* bytes were written to `data` since its last sync began */
+
+    pthread_mutex_t flush_lock; /* of the next five */
+    pthread_cond_t flush_ended;
+    uint64_t flushes_begun;
+    uint64_t flushes_ended; /* equal to begun when none runs */
+    int flush_result;       /* of the last that ended */
+
+    /* Of the flush that runs, or under the gate. */
+    struct map_record *records; /* CHUNK_IO_RECORDS; owned */
+    uint64_t rewrite_at;        /* length of the log after which it is written anew */
+    int failed;                 /* -errno of a sync that failed for good */
 };
 
-/* Opens DIR/data, waits for its lock (the predecessor's last write), takes the open file
- * description for itself, makes the summary of unlogged words. ERR_DAMAGED when its size is not the
- * volume's. */
-int chunk_io_open(int dir_fd, struct live_map *live, struct map_log *log, struct chunk_io *ret,
+/* Takes `data_fd`, open for reading and writing and with its flock held (owned on success), finds
+ * out how it can be written, makes the summary of unlogged words, and marks a map on disk that was
+ * closed as in use, unless the live map says that the volume is closed for good. ERR_DAMAGED when
+ * the file is smaller than the volume. (A kill in the middle of a resize leaves it larger.) */
+int chunk_io_open(int data_fd, struct live_map *live, struct map_log *log, struct chunk_io *ret,
                   struct err *err);
 void chunk_io_close(struct chunk_io *io);
 
 /* `buffer` is aligned to blocks. Bytes that are not in `data` read as zeros. */
 int chunk_io_read(struct chunk_io *io, void *buffer, size_t len, uint64_t offset);
-/* `spare` is a block-aligned buffer of VOLUME_CHUNK bytes of the calling thread, for first writes.
- */
-int chunk_io_write(struct chunk_io *io, const void *buffer, size_t len, uint64_t offset,
-                   void *spare);
-/* Both punch and zeroing: the range reads as zeros afterwards. */
+/* `buffer` is aligned to blocks. */
+int chunk_io_write(struct chunk_io *io, const void *buffer, size_t len, uint64_t offset);
+/* Both punch and zeroing: the range reads as zeros afterwards. Whole chunks give their room back,
+ * parts of one are overwritten. */
 int chunk_io_discard(struct chunk_io *io, uint64_t len, uint64_t offset);
 /* The flush. 0 when everything that was answered before the call is on disk with its map. */
 int chunk_io_flush(struct chunk_io *io);
-/* The final cut: flush, then the map written anew, closed. Afterwards writes and discards are -EIO.
- */
+/* The final cut: flush, then the map written anew, closed. Afterwards writes and discards are -EIO,
+ * for every successor too (LIVE_FACT_CLOSED). Repeating it is fine. */
 int chunk_io_finish(struct chunk_io *io, struct err *err);
-/* Grows `data` and what depends on the size; the memfd has been extended. */
+/* Grows `data`, then the volume; the memfd has been extended. Repeating it is fine. ERR_INVALID: a
+ * smaller size. */
 int chunk_io_resize(struct chunk_io *io, uint64_t size, struct err *err);

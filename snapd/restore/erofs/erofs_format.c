@@ -1,29 +1,20 @@
 #include "erofs_format.h"
 
 #include "cleanup.h"
+#include "crc32c.h"
 
 #include <string.h>
 #include <sys/stat.h>
-
-/* CRC-32C (Castagnoli, reflected 0x82F63B78), a bit at a time: it is 3 KiB per image. */
-static uint32_t crc32c(uint32_t crc, const uint8_t *bytes, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = (crc >> 1) ^ (UINT32_C(0x82F63B78) & (0 - (crc & 1)));
-    }
-    return crc;
-}
 
 uint32_t erofs_format_checksum(const uint8_t block[EROFS_BLOCK])
 {
     static const uint8_t zeros[sizeof(uint32_t)];
     size_t field = EROFS_SUPER_OFFSET + offsetof(struct erofs_disk_super, checksum);
     size_t rest = field + sizeof zeros;
-    uint32_t crc = crc32c(UINT32_MAX, block + EROFS_SUPER_OFFSET, field - EROFS_SUPER_OFFSET);
-    crc = crc32c(crc, zeros, sizeof zeros);
-    return crc32c(crc, block + rest, EROFS_BLOCK - rest);
+    uint32_t crc =
+        crc32c_update(UINT32_MAX, block + EROFS_SUPER_OFFSET, field - EROFS_SUPER_OFFSET);
+    crc = crc32c_update(crc, zeros, sizeof zeros);
+    return crc32c_update(crc, block + rest, EROFS_BLOCK - rest);
 }
 
 static const struct {

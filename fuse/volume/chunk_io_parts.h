@@ -1,0 +1,32 @@
+/* chunk_io_parts.h - what the files of chunk_io share: ranges, locks, words. Internal. */
+#pragma once
+
+#include "chunk_io.h"
+
+#include <sys/uio.h>
+
+/* 0, or -EINVAL for a range that is not of whole blocks within the volume. Under the gate. */
+int chunk_io_check(const struct chunk_io *io, uint64_t len, uint64_t offset);
+
+/* The locks of the chunks from `first` to `last`, at most CHUNK_IO_RUN. */
+void chunk_io_lock(struct chunk_io *io, uint64_t first, uint64_t last, bool exclusive);
+void chunk_io_unlock(struct chunk_io *io, uint64_t first, uint64_t last);
+
+static inline uint32_t chunk_io_word(const struct chunk_io *io, uint64_t chunk)
+{
+    return atomic_load(&io->live->words[chunk]);
+}
+
+/* Gives a chunk, whose lock is held exclusively, a new state (with `bits` from LIVE_WORD_TOUCHED),
+ * unlogged, and keeps the counters and the summary up. */
+void chunk_io_change(struct chunk_io *io, uint64_t chunk, enum volume_state state, uint32_t mask,
+                     uint32_t bits);
+void chunk_io_mark_group(struct chunk_io *io, uint64_t chunk);
+
+/* One block of zeros, aligned; never written. */
+extern const uint8_t chunk_io_zeros[VOLUME_CHUNK];
+
+/* Flushes as the only one: the gate is held exclusively, or the caller is the flush that runs. */
+int chunk_io_flush_alone(struct chunk_io *io);
+/* Writes the map anew. The same. */
+int chunk_io_rewrite(struct chunk_io *io, bool closed, struct err *err);
