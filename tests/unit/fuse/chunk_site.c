@@ -1,0 +1,95 @@
+#include "chunk_site.h"
+
+#include "cleanup.h"
+#include "live_map_load.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void check(int rc, const struct err *err)
+{
+    if (rc < 0)
+        fail_msg("%s", err->text);
+}
+
+static void load(struct chunk_site *site)
+{
+    struct err err = ERR_INIT;
+    struct live_map_loaded loaded;
+    check(live_map_load(site->dir_fd, CHUNK_SITE_ID, site->uuid, site->size, &loaded, &err), &err);
+    site->live_fd = loaded.fd;
+    site->was_closed = loaded.closed;
+}
+
+void chunk_site_start(struct chunk_site *site)
+{
+    struct err err = ERR_INIT;
+    check(live_map_open(site->live_fd, false, &site->live, &err), &err);
+    check(map_log_open(site->dir_fd, site->uuid, site->size, NULL, NULL, &site->log, &err), &err);
+    int fd = openat(site->dir_fd, "data", O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    check(chunk_io_open(fd, &site->live, &site->log, &site->io, &err), &err);
+}
+
+void chunk_site_make_in(struct chunk_site *site, struct scratch *scratch, int dir_fd, uint64_t size)
+{
+    *site = (struct chunk_site){.scratch = scratch, .size = size, .dir_fd = dir_fd};
+    memcpy(site->uuid, "0123456789abcde", sizeof site->uuid);
+    cleanup_fd int fd = openat(dir_fd, "data", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    struct err err = ERR_INIT;
+    check(map_log_create(dir_fd, site->uuid, size, true, NULL, NULL, &err), &err);
+    load(site);
+    assert_true(site->was_closed);
+    chunk_site_start(site);
+}
+
+void chunk_site_make(struct chunk_site *site, struct scratch *scratch, uint64_t size)
+{
+    chunk_site_make_in(site, scratch, scratch->fd, size);
+}
+
+void chunk_site_kill(struct chunk_site *site)
+{
+    chunk_io_close(&site->io);
+    map_log_close(&site->log);
+    live_map_close(&site->live);
+}
+
+void chunk_site_restart(struct chunk_site *site)
+{
+    chunk_site_kill(site);
+    chunk_site_start(site);
+}
+
+void chunk_site_power_cut(struct chunk_site *site)
+{
+    chunk_site_kill(site);
+    (void)close(site->live_fd);
+    load(site);
+    chunk_site_start(site);
+}
+
+void chunk_site_leave(struct chunk_site *site)
+{
+    chunk_site_kill(site);
+    (void)close(site->live_fd);
+}
+
+void *chunk_site_buffer(size_t count)
+{
+    void *buffer = aligned_alloc(VOLUME_BLOCK, count * VOLUME_BLOCK);
+    assert_non_null(buffer);
+    memset(buffer, 0xEE, count * VOLUME_BLOCK);
+    return buffer;
+}
