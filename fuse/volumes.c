@@ -1,0 +1,394 @@
+#include "volumes_internal.h"
+
+#include "cleanup.h"
+#include "fault.h"
+#include "fdio.h"
+#include "publish.h"
+#include "tree.h"
+#include "volume_create.h"
+#include "volume_mount.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define SUFFIX_MAX 64 /* "/volumes/0123456789ab/device" and NUL */
+
+int64_t volumes_now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void volumes_sleep_ms(int ms)
+{
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+    while (nanosleep(&left, &left) < 0 && errno == EINTR)
+        ;
+}
+
+static int init_locks(struct volumes *volumes, struct err *err)
+{
+    pthread_condattr_t attr;
+    if (pthread_mutex_init(&volumes->table, NULL) != 0 ||
+        pthread_mutex_init(&volumes->keeper_lock, NULL) != 0 || pthread_condattr_init(&attr) != 0)
+        return err_fail(err, ERR_INTERNAL, "cannot make a lock");
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    int rc = pthread_cond_init(&volumes->changed, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    return rc == 0 ? 0 : err_errno(err, rc, "cannot make a condition variable");
+}
+
+static int open_parts(struct volumes *volumes, struct err *err)
+{
+    volumes->mounts_fd = fdio_open_dir(volumes->run_fd, "volumes", 0700, err);
+    if (volumes->mounts_fd < 0)
+        return err_wrap(err, volumes->mounts_fd, "cannot make %s/volumes", volumes->run_path);
+    volumes->workers_fd = fdio_open_dir(volumes->run_fd, "workers", 0700, err);
+    if (volumes->workers_fd < 0)
+        return err_wrap(err, volumes->workers_fd, "cannot make %s/workers", volumes->run_path);
+    const struct keeper_client_options options = {.run_fd = volumes->run_fd,
+                                                  .run_path = volumes->run_path};
+    int rc = keeper_client_open(&options, &volumes->keeper, err);
+    /* What was begun and never had a name of its own: a creation, a removal. */
+    return rc < 0 ? rc : publish_sweep(volumes->data_fd, err);
+}
+
+int volumes_open(const struct volumes_options *options, struct volumes **ret, struct err *err)
+{
+    if (strlen(options->data_path) + SUFFIX_MAX > VOLUMES_PATH_MAX ||
+        strlen(options->run_path) + SUFFIX_MAX > VOLUMES_PATH_MAX)
+        return err_fail(err, ERR_TOO_LARGE, "the name of the data or run directory is too long");
+    struct volumes *volumes = calloc(1, sizeof *volumes);
+    if (!volumes)
+        return err_errno(err, ENOMEM, "cannot open the volumes");
+    *volumes = (struct volumes){.data_fd = options->data_fd,
+                                .run_fd = options->run_fd,
+                                .uid = options->uid,
+                                .gid = options->gid,
+                                .workers_fd = -1,
+                                .mounts_fd = -1};
+    volumes->data_path = strdup(options->data_path);
+    volumes->run_path = strdup(options->run_path);
+    volumes->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = init_locks(volumes, err);
+    if (rc == 0 && (!volumes->data_path || !volumes->run_path || volumes->wake_fd < 0))
+        rc = err_errno(err, ENOMEM, "cannot open the volumes");
+    if (rc == 0)
+        rc = open_parts(volumes, err);
+    if (rc < 0) {
+        volumes_close(volumes);
+        return rc;
+    }
+    *ret = volumes;
+    return 0;
+}
+
+static void free_volume(struct volume *volume)
+{
+    live_map_close(&volume->live);
+    volume_fds_close(&volume->fds);
+    if (volume->loop_fd >= 0)
+        (void)close(volume->loop_fd);
+    free(volume);
+}
+
+void volumes_close(struct volumes *volumes)
+{
+    if (!volumes)
+        return;
+    while (volumes->first) {
+        struct volume *volume = volumes->first;
+        volumes->first = volume->next;
+        free_volume(volume);
+    }
+    keeper_client_close(volumes->keeper);
+    cleanup_fdp(&volumes->workers_fd);
+    cleanup_fdp(&volumes->mounts_fd);
+    cleanup_fdp(&volumes->wake_fd);
+    (void)pthread_cond_destroy(&volumes->changed);
+    (void)pthread_mutex_destroy(&volumes->keeper_lock);
+    (void)pthread_mutex_destroy(&volumes->table);
+    free(volumes->data_path);
+    free(volumes->run_path);
+    free(volumes);
+}
+
+/* --- names --- */
+
+void volume_mount_path(const struct volumes *volumes, const char *id, char *ret)
+{
+    (void)snprintf(ret, VOLUMES_PATH_MAX, "%s/volumes/%.12s", volumes->run_path, id);
+}
+
+void volume_device_path(const struct volumes *volumes, const char *id, char *ret)
+{
+    (void)snprintf(ret, VOLUMES_PATH_MAX, "%s/volumes/%.12s/%s", volumes->run_path, id,
+                   VOLUME_DEVICE_NAME);
+}
+
+void volume_socket_path(const struct volumes *volumes, const char *id, char *ret)
+{
+    (void)snprintf(ret, VOLUMES_PATH_MAX, "%s/workers/%.12s.sock", volumes->run_path, id);
+}
+
+void volume_data_path(const struct volumes *volumes, const char *id, char *ret)
+{
+    (void)snprintf(ret, VOLUMES_PATH_MAX, "%s/%.12s", volumes->data_path, id);
+}
+
+int volume_open_dir(const struct volumes *volumes, const char *id, struct err *err)
+{
+    int fd = openat(volumes->data_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return err_fail(err, ERR_NOT_FOUND, "there is no volume %s", id);
+    return fd >= 0 ? fd : err_errno(err, errno, "cannot open the directory of volume %s", id);
+}
+
+/* --- the table --- */
+
+static struct volume *find_locked(struct volumes *volumes, const char *id)
+{
+    for (struct volume *volume = volumes->first; volume; volume = volume->next)
+        if (strcmp(volume->id, id) == 0)
+            return volume;
+    return NULL;
+}
+
+static struct volume *make_locked(struct volumes *volumes, const char *id)
+{
+    struct volume *volume = calloc(1, sizeof *volume);
+    if (!volume)
+        return NULL;
+    *volume = (struct volume){
+        .next = volumes->first, .fds = VOLUME_FDS_NONE, .live = {.fd = -1}, .loop_fd = -1};
+    (void)snprintf(volume->id, sizeof volume->id, "%s", id);
+    volumes->first = volume;
+    return volume;
+}
+
+/* Nothing to remember, nobody there. */
+static void forget_locked(struct volumes *volumes, struct volume *volume)
+{
+    if (volume->users > 0 || volume_is_held(volume) || volume->dead || volume->lost)
+        return;
+    struct volume **at = &volumes->first;
+    while (*at != volume)
+        at = &(*at)->next;
+    *at = volume->next;
+    free_volume(volume);
+}
+
+int volume_enter(struct volumes *volumes, const char *id, struct volume **ret, struct err *err)
+{
+    int rc = volume_json_check_id(id, err);
+    if (rc < 0)
+        return rc;
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += VOLUMES_BUSY_S;
+    (void)pthread_mutex_lock(&volumes->table);
+    struct volume *volume = find_locked(volumes, id);
+    if (!volume)
+        volume = make_locked(volumes, id);
+    if (!volume) {
+        (void)pthread_mutex_unlock(&volumes->table);
+        return err_errno(err, ENOMEM, "cannot work on volume %s", id);
+    }
+    volume->users++;
+    volume->waits++;
+    while (volume->busy && rc == 0)
+        rc = pthread_cond_timedwait(&volumes->changed, &volumes->table, &until);
+    volume->waits--;
+    bool taken = !volume->busy;
+    if (taken)
+        volume->busy = true;
+    else
+        volume->users--;
+    (void)pthread_mutex_unlock(&volumes->table);
+    if (!taken)
+        return err_fail(err, ERR_CONFLICT, "something else has worked on volume %s for %d seconds",
+                        id, (int)VOLUMES_BUSY_S);
+    *ret = volume;
+    return 0;
+}
+
+void volume_leave(struct volumes *volumes, struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->busy = false;
+    volume->users--;
+    forget_locked(volumes, volume);
+    (void)pthread_cond_broadcast(&volumes->changed);
+    (void)pthread_mutex_unlock(&volumes->table);
+}
+
+struct volume *volume_peek(struct volumes *volumes, const char *id)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    struct volume *volume = find_locked(volumes, id);
+    if (volume)
+        volume->users++;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return volume;
+}
+
+void volume_unpeek(struct volumes *volumes, struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->users--;
+    forget_locked(volumes, volume);
+    (void)pthread_mutex_unlock(&volumes->table);
+}
+
+struct volume **volumes_peek_all(struct volumes *volumes, size_t *ret_count)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    size_t count = 0;
+    for (struct volume *volume = volumes->first; volume; volume = volume->next)
+        count++;
+    struct volume **all = calloc(count + 1, sizeof *all);
+    *ret_count = 0;
+    for (struct volume *volume = all ? volumes->first : NULL; volume; volume = volume->next) {
+        volume->users++;
+        all[(*ret_count)++] = volume;
+    }
+    (void)pthread_mutex_unlock(&volumes->table);
+    return all;
+}
+
+bool volume_is_awaited(struct volumes *volumes, const struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    bool awaited = volume->waits > 0;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return awaited;
+}
+
+/* --- descriptors --- */
+
+int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volume_fds *fds,
+                    struct err *err)
+{
+    struct live_map live;
+    int rc = live_map_open(fds->live, false, &live, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot read the live map of volume %s", volume->id);
+    if (strcmp(live.header->id, volume->id) != 0) {
+        rc = err_fail(err, ERR_DAMAGED, "the live map of volume %s is that of volume %s",
+                      volume->id, live.header->id);
+        live_map_close(&live);
+        return rc;
+    }
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->fds = (struct volume_fds){.fuse = steal_fd(&fds->fuse),
+                                      .live = steal_fd(&fds->live),
+                                      .listen = steal_fd(&fds->listen),
+                                      .program = steal_fd(&fds->program),
+                                      .worker = -1};
+    volume->live = live;
+    volume->dead = false;
+    volume->lost = false;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return 0;
+}
+
+void volume_drop_fds(struct volumes *volumes, struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    struct volume_fds fds = volume->fds;
+    live_map_close(&volume->live);
+    volume->fds = VOLUME_FDS_NONE;
+    (void)pthread_mutex_unlock(&volumes->table);
+    volume_fds_close(&fds);
+}
+
+bool volume_is_cut(struct volumes *volumes, const struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    struct pollfd at = {.fd = volume->fds.fuse};
+    bool cut = at.fd >= 0 && poll(&at, 1, 0) == 1 && (at.revents & POLLERR) != 0;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return cut;
+}
+
+/* --- small ones --- */
+
+int volumes_create(struct volumes *volumes, const char *id, uint64_t size, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = volume_create(volumes->data_fd, id, size, volumes->uid, volumes->gid, err);
+    volume_leave(volumes, volume);
+    return rc;
+}
+
+/* Nothing of it may be there, in the table or on the host. */
+static int check_detached(struct volumes *volumes, const struct volume *volume, struct err *err)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device;
+    volume_mount_path(volumes, volume->id, path);
+    int mounted = volume_mount_look(path, &device, err);
+    if (mounted < 0)
+        return mounted;
+    if (mounted == 0 && !volume_is_held(volume))
+        return 0;
+    int rc = err_fail(err, ERR_CONFLICT, "volume %s is attached", volume->id);
+    err_hint(err, "unmount it first");
+    return rc;
+}
+
+/* A directory under its own name is complete (I1), so first that goes. What a kill leaves under the
+ * other one, publish_sweep() finds. */
+static int remove_dir(struct volumes *volumes, const char *id, struct err *err)
+{
+    char temp[32];
+    (void)snprintf(temp, sizeof temp, ".tmp-rm-%.12s", id);
+    int rc = tree_remove(volumes->data_fd, temp, err);
+    if (rc < 0)
+        return rc;
+    if (renameat(volumes->data_fd, id, volumes->data_fd, temp) < 0)
+        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot rename its directory");
+    if (fsync(volumes->data_fd) < 0)
+        return err_errno(err, errno, "cannot sync %s", volumes->data_path);
+    rc = FAULT_POINT("volume-remove.renamed", err);
+    return rc < 0 ? rc : tree_remove(volumes->data_fd, temp, err);
+}
+
+int volumes_remove(struct volumes *volumes, const char *id, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = check_detached(volumes, volume, err);
+    if (rc == 0)
+        rc = remove_dir(volumes, id, err);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot remove volume %s", id) : 0;
+}
+
+void volumes_limit(struct volumes *volumes, const char *id, uint64_t bytes, uint64_t ops)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    struct volume *volume = find_locked(volumes, id);
+    if (volume && volume_is_held(volume)) {
+        atomic_store(&volume->live.header->limit_bytes, bytes);
+        atomic_store(&volume->live.header->limit_ops, ops);
+    }
+    (void)pthread_mutex_unlock(&volumes->table);
+}
+
+void volumes_wake(struct volumes *volumes)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(volumes->wake_fd, &one, sizeof one);
+    (void)ignored;
+}

@@ -1,0 +1,229 @@
+/* Finding again what is attached, after a start of varved: from keeper, from the workers, and by
+ * looking at names. */
+#include "volumes_internal.h"
+
+#include "cleanup.h"
+#include "log.h"
+#include "volume_mount.h"
+#include "worker_client.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+
+enum {
+    ASK_MS = 1500, /* a worker, at start; watched ones are asked again */
+};
+
+/* Descriptors have come: what they mean. */
+static int found(struct volumes *volumes, struct volume *volume, struct volume_fds *fds,
+                 struct err *err)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device = 0;
+    int rc = volume_take_fds(volumes, volume, fds, err);
+    if (rc < 0)
+        return rc;
+    volume_mount_path(volumes, volume->id, path);
+    rc = volume_mount_look(path, &device, err);
+    if (rc >= 0)
+        rc = volume_loop_look(volumes, volume, err);
+    bool cut = volume_is_cut(volumes, volume);
+    (void)pthread_mutex_lock(&volumes->table);
+    uint32_t facts = atomic_load(&volume->live.header->facts);
+    volume->fuse_dev = device;
+    volume->dead = cut;
+    /* Without its mount, or closed: somebody was about to take it down. */
+    volume->detaching = device == 0 || (facts & LIVE_FACT_CLOSED) != 0;
+    volume->wanted = !cut && !volume->detaching;
+    volume->seen_starts = atomic_load(&volume->live.header->starts);
+    (void)pthread_mutex_unlock(&volumes->table);
+    log_event(LOG_INFO, "volume-adopted", "volume", volume->id, "state",
+              cut                 ? "dead"
+              : volume->detaching ? "detaching"
+                                  : "attached",
+              NULL);
+    return rc < 0 ? rc : 0;
+}
+
+/* Takes the descriptors unless the volume has some already. */
+static int adopt(struct volumes *volumes, const char *id, struct volume_fds *fds, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    if (!volume_is_held(volume))
+        rc = found(volumes, volume, fds, err);
+    volume_leave(volumes, volume);
+    return rc;
+}
+
+/* keeper_held_take */
+static int take_held(void *arg, struct keeper_held *held, struct err *err)
+{
+    struct err why = ERR_INIT;
+    (void)err;
+    if (adopt(arg, held->id, &held->fds, &why) < 0)
+        log_event(LOG_ERROR, "volume-not-adopted", "volume", held->id, "why", why.text, NULL);
+    return 0;
+}
+
+static void from_keeper(struct volumes *volumes)
+{
+    struct err why = ERR_INIT;
+    int rc = volumes_keeper_find(volumes, &why);
+    if (rc > 0)
+        rc = keeper_client_list(volumes->keeper, take_held, volumes, volumes_silence_ms(), &why);
+    if (rc < 0)
+        log_event(LOG_WARN, "keeper-not-asked", "why", why.text, NULL);
+}
+
+/* --- workers --- */
+
+/* One whose descriptors keeper hadn't. */
+static int ask_worker(struct volumes *volumes, struct volume *volume, int wait_ms)
+{
+    struct err why = ERR_INIT;
+    cleanup_volume_fds struct volume_fds fds = VOLUME_FDS_NONE;
+    int rc = worker_client_attach(volumes->workers_fd, volume->id, wait_ms, &fds, &why);
+    if (rc == 0)
+        rc = found(volumes, volume, &fds, &why);
+    if (rc == 0)
+        return 0;
+    /* Somebody listens who does not answer: a worker that is stopped. */
+    bool lost = why.code == ERR_UNREACHABLE;
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->lost = lost;
+    (void)pthread_mutex_unlock(&volumes->table);
+    if (why.code != ERR_NOT_FOUND)
+        log_event(LOG_WARN, "volume-not-adopted", "volume", volume->id, "why", why.text, NULL);
+    return rc;
+}
+
+/* A mount that nobody serves. */
+static void look_dead(struct volumes *volumes, struct volume *volume)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device;
+    volume_mount_path(volumes, volume->id, path);
+    bool mounted = volume_mount_look(path, &device, NULL) > 0;
+    if (mounted)
+        (void)volume_loop_look(volumes, volume, NULL);
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->dead = mounted;
+    volume->fuse_dev = mounted ? device : 0;
+    (void)pthread_mutex_unlock(&volumes->table);
+    if (mounted)
+        log_event(LOG_WARN, "volume-dead", "volume", volume->id, NULL);
+}
+
+/* volumes_take */
+static int adopt_named(void *arg, const char *id, struct err *err)
+{
+    struct volumes *volumes = arg;
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    if (!volume_is_held(volume) && ask_worker(volumes, volume, ASK_MS) < 0 && !volume->lost)
+        look_dead(volumes, volume);
+    volume_leave(volumes, volume);
+    return 0;
+}
+
+void volumes_find_lost(struct volumes *volumes, const char *id, int wait_ms)
+{
+    struct volume *volume;
+    if (volume_enter(volumes, id, &volume, NULL) < 0)
+        return;
+    if (volume->lost && ask_worker(volumes, volume, wait_ms) < 0 && !volume->lost)
+        look_dead(volumes, volume);
+    volume_leave(volumes, volume);
+}
+
+/* --- names --- */
+
+struct names {
+    char (*ids)[VOLUME_ID_LEN + 1]; /* owned */
+    size_t count;
+    size_t room;
+};
+
+static int add_name(struct names *names, const char *name, size_t len, struct err *err)
+{
+    char id[VOLUME_ID_LEN + 1];
+    if (len != VOLUME_ID_LEN)
+        return 0;
+    memcpy(id, name, len);
+    id[len] = '\0';
+    if (volume_json_check_id(id, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < names->count; i++)
+        if (strcmp(names->ids[i], id) == 0)
+            return 0;
+    if (names->count == names->room) {
+        size_t room = names->room ? 2 * names->room : 64;
+        void *ids = realloc(names->ids, room * sizeof *names->ids);
+        if (!ids)
+            return err_errno(err, ENOMEM, "cannot list volumes");
+        names->ids = ids;
+        names->room = room;
+    }
+    memcpy(names->ids[names->count++], id, sizeof id);
+    return 0;
+}
+
+/* Entries "ID<ending>" of a directory. */
+static int add_entries(struct names *names, int dir_fd, const char *ending, struct err *err)
+{
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_dir DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir)
+        return err_errno(err, errno, "cannot list the attached volumes");
+    const struct dirent *entry;
+    int rc = 0;
+    while (rc == 0 && (entry = readdir(dir)) != NULL) {
+        size_t len = strlen(entry->d_name);
+        size_t end = strlen(ending);
+        if (len > end && strcmp(entry->d_name + len - end, ending) == 0)
+            rc = add_name(names, entry->d_name, len - end, err);
+    }
+    return rc;
+}
+
+int volumes_each(struct volumes *volumes, volumes_take *take, void *arg, struct err *err)
+{
+    struct names names = {.count = 0};
+    int rc = 0;
+    (void)pthread_mutex_lock(&volumes->table);
+    for (struct volume *volume = volumes->first; volume && rc == 0; volume = volume->next)
+        if (volume_is_held(volume) || volume->dead || volume->lost)
+            rc = add_name(&names, volume->id, strlen(volume->id), err);
+    (void)pthread_mutex_unlock(&volumes->table);
+    if (rc == 0)
+        rc = add_entries(&names, volumes->mounts_fd, "", err);
+    if (rc == 0)
+        rc = add_entries(&names, volumes->workers_fd, ".sock", err);
+    for (size_t i = 0; i < names.count && rc == 0; i++)
+        rc = take(arg, names.ids[i], err);
+    free(names.ids);
+    return rc;
+}
+
+/* --- all of it --- */
+
+int volumes_adopt(struct volumes *volumes, struct err *err)
+{
+    from_keeper(volumes);
+    int rc = volumes_each(volumes, adopt_named, volumes, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot find the attached volumes");
+    (void)pthread_mutex_lock(&volumes->table);
+    bool any = false;
+    for (struct volume *volume = volumes->first; volume; volume = volume->next)
+        any = any || volume_is_held(volume);
+    (void)pthread_mutex_unlock(&volumes->table);
+    rc = any ? volumes_keeper_ensure(volumes, err) : 0;
+    return rc < 0 ? err_wrap(err, rc, "cannot hand the attached volumes to keeper") : 0;
+}

@@ -1,0 +1,315 @@
+#include "volumes_internal.h"
+
+#include "cleanup.h"
+#include "fault.h"
+#include "volume_fs.h"
+#include "volume_holders.h"
+#include "volume_mount.h"
+#include "worker_client.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+enum {
+    SLICE_MS = 3000,   /* after which it is looked whether the worker still can answer */
+    MOUNTS_MAX = 16,   /* one over the other */
+    ABANDON_MS = 2000, /* for calls that end at once when the connection has been ended */
+};
+
+static void set_flags(struct volumes *volumes, struct volume *volume, bool detaching, bool dead)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->detaching = detaching;
+    volume->dead = dead;
+    (void)pthread_mutex_unlock(&volumes->table);
+}
+
+/* --- the end --- */
+
+static void keep_first(int *rc, struct err *err, int next, const struct err *why)
+{
+    if (next < 0 && *rc == 0)
+        *rc = err_fail(err, why->code, "%s", why->text);
+}
+
+/* Ends the connection and takes the mount away, and mounts over it. */
+static int remove_mount(struct volumes *volumes, const char *id, struct err *err)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device;
+    volume_mount_path(volumes, id, path);
+    for (int i = 0; i < MOUNTS_MAX; i++) {
+        int rc = volume_mount_look(path, &device, err);
+        if (rc <= 0)
+            return rc;
+        /* Copies in other namespaces would keep it. Without fusectl it ends with the descriptors.
+         */
+        (void)volume_mount_abort(device, NULL);
+        rc = volume_mount_remove(path, true, ABANDON_MS, err);
+        if (rc < 0)
+            return rc;
+    }
+    return err_fail(err, ERR_CONFLICT, "more than %d file systems are mounted at %s",
+                    (int)MOUNTS_MAX, path);
+}
+
+static int remove_names(struct volumes *volumes, const char *id, struct err *err)
+{
+    int rc = worker_client_unlink(volumes->workers_fd, id, err);
+    if (rc < 0)
+        return rc;
+    if (unlinkat(volumes->mounts_fd, id, AT_REMOVEDIR) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot remove %s/volumes/%s", volumes->run_path, id);
+    return 0;
+}
+
+int volume_take_down(struct volumes *volumes, struct volume *volume, struct err *err)
+{
+    int rc = 0;
+    struct err why = ERR_INIT;
+    volume_loop_release(volumes, volume);
+    keep_first(&rc, err, volumes_keeper_stay(volumes, volume, &why), &why);
+    err_clear(&why);
+    keep_first(&rc, err, volume_worker_kill(volumes, volume, ABANDON_MS, &why), &why);
+    err_clear(&why);
+    keep_first(&rc, err, FAULT_POINT("volume-detach.stopped", &why), &why);
+    err_clear(&why);
+    keep_first(&rc, err, remove_mount(volumes, volume->id, &why), &why);
+    err_clear(&why);
+    keep_first(&rc, err, FAULT_POINT("volume-detach.unmounted", &why), &why);
+    err_clear(&why);
+    keep_first(&rc, err, remove_names(volumes, volume->id, &why), &why);
+    err_clear(&why);
+    keep_first(&rc, err, FAULT_POINT("volume-detach.removed", &why), &why);
+    err_clear(&why);
+    keep_first(&rc, err, volumes_keeper_drop(volumes, volume, &why), &why);
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->fuse_dev = 0;
+    volume->device[0] = '\0';
+    volume->device_dev = 0;
+    volume->detaching = volume->dead = volume->lost = false;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return rc;
+}
+
+/* --- detach --- */
+
+/* Nobody in our namespace may have the ext4 mounted. */
+static int check_unmounted(struct volumes *volumes, const struct volume *volume, struct err *err)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device = volume_device(volumes, volume);
+    int rc = device ? volume_mounted_at(device, path, err) : 0;
+    return rc > 0 ? err_fail(err, ERR_CONFLICT, "volume %s is mounted at %s", volume->id, path)
+                  : rc;
+}
+
+static int in_use(struct volumes *volumes, const struct volume *volume, struct err *err)
+{
+    struct volume_holders holders = {.text = ""};
+    dev_t device = volume_device(volumes, volume);
+    if (!device || volume_holders_find(device, &holders, NULL) < 0 || !holders.text[0])
+        (void)volume_holders_find(volume->fuse_dev, &holders, NULL);
+    int rc = err_fail(err, ERR_CONFLICT, "volume %s is still in use%s%s", volume->id,
+                      holders.text[0] ? " by " : "", holders.text);
+    err_hint(err, "end these processes, then unmount it again; or give them up with --abandon");
+    return rc;
+}
+
+static bool is_open(const struct volume *volume)
+{
+    return (atomic_load(&volume->live.header->facts) & LIVE_FACT_OPEN) != 0;
+}
+
+static int cut_off(const struct volume *volume, struct err *err)
+{
+    int rc = err_fail(err, ERR_CONFLICT, "the connection of volume %s has ended", volume->id);
+    err_hint(err, "give it up with --abandon");
+    return rc;
+}
+
+/* Until the worker has seen RELEASE: umount returns before that, and another mount namespace may
+ * keep it from coming. */
+static int wait_released(struct volumes *volumes, const struct volume *volume, int wait_ms,
+                         struct err *err)
+{
+    int64_t until = volumes_now_ms() + wait_ms;
+    while (is_open(volume)) {
+        if (volume->dead || volume_is_cut(volumes, volume))
+            return cut_off(volume, err);
+        if (volumes_now_ms() >= until)
+            return in_use(volumes, volume, err);
+        volumes_sleep_ms(VOLUMES_POLL_MS);
+    }
+    return 0;
+}
+
+/* Flush and final cut. In slices: a worker that dies has a successor, if keeper has none it is
+ * mended, and one that refuses will never answer. */
+static int close_map(struct volumes *volumes, struct volume *volume, struct err *err)
+{
+    const struct live_map_header *header = volume->live.header;
+    int64_t until = volumes_now_ms() + VOLUMES_CLOSE_S * 1000;
+    for (;;) {
+        int rc = volumes_keeper_start(volumes, volume, err);
+        if (rc == 0)
+            rc = worker_client_close(volumes->workers_fd, volume->id, SLICE_MS, err);
+        if (rc == 0 || volumes_now_ms() >= until)
+            return rc;
+        if (rc == -EBUSY && is_open(volume))
+            return rc;
+        if (volume->dead || volume_is_cut(volumes, volume)) {
+            err_clear(err);
+            return cut_off(volume, err);
+        }
+        if (header->text[0] != '\0')
+            return rc;
+        err_clear(err);
+        volumes_sleep_ms(VOLUMES_POLL_MS);
+    }
+}
+
+static int stop_worker(struct volumes *volumes, struct volume *volume, struct err *err)
+{
+    int rc = volumes_keeper_stay(volumes, volume, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-detach.stay", err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int pidfd = volume_worker_pidfd(volumes, volume);
+    if (pidfd < 0)
+        return 0;
+    /* It has nothing left to lose: the map is closed. If it does not end it will be killed. */
+    if (worker_client_stop(volumes->workers_fd, volume->id, false, SLICE_MS, NULL) == 0)
+        (void)volume_worker_ended(pidfd, SLICE_MS);
+    return 0;
+}
+
+static bool has_names(const struct volumes *volumes, const char *id)
+{
+    char name[VOLUME_ID_LEN + 8];
+    (void)snprintf(name, sizeof name, "%.12s.sock", id);
+    return faccessat(volumes->workers_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+           faccessat(volumes->mounts_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* One that nobody serves any more goes when nothing stands on it. */
+static int detach_dead(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
+{
+    if (!volume_is_held(volume) && !has_names(volumes, volume->id))
+        return 0;
+    int64_t until = volumes_now_ms() + wait_ms;
+    volume_loop_release(volumes, volume);
+    for (;;) {
+        int rc = volume_loop_look(volumes, volume, err);
+        if (rc < 0)
+            return rc;
+        if (rc == 0)
+            return volume_take_down(volumes, volume, err);
+        if (volumes_now_ms() >= until)
+            return cut_off(volume, err);
+        volumes_sleep_ms(VOLUMES_POLL_MS);
+    }
+}
+
+int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
+{
+    if (volume->lost)
+        return err_fail(err, ERR_UNREACHABLE, "the worker of volume %s does not answer",
+                        volume->id);
+    if (!volume_is_held(volume) || volume->dead || volume_is_cut(volumes, volume))
+        return detach_dead(volumes, volume, wait_ms, err);
+    int rc = check_unmounted(volumes, volume, err);
+    if (rc < 0)
+        return rc;
+    set_flags(volumes, volume, true, false);
+    volume_loop_release(volumes, volume);
+    rc = wait_released(volumes, volume, wait_ms, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-detach.released", err);
+    if (rc == 0)
+        rc = close_map(volumes, volume, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-detach.closed", err);
+    if (rc == 0)
+        rc = stop_worker(volumes, volume, err);
+    return rc < 0 ? rc : volume_take_down(volumes, volume, err);
+}
+
+int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = volume_detach(volumes, volume, wait_ms, err);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot detach volume %s", id) : 0;
+}
+
+/* --- abandon --- */
+
+/* Everywhere in this namespace. */
+static int unmount_lazily(dev_t device, const char *path, struct err *err)
+{
+    char at[VOLUMES_PATH_MAX];
+    for (int i = 0; i < MOUNTS_MAX; i++) {
+        int rc = volume_mounted_at(device, at, err);
+        if (rc <= 0)
+            return rc;
+        rc = volume_fs_unmount(path && i == 0 ? path : at, device, true, ABANDON_MS, NULL);
+        if (rc < 0)
+            rc = volume_fs_unmount(at, device, true, ABANDON_MS, err);
+        if (rc < 0)
+            return rc;
+    }
+    return err_fail(err, ERR_CONFLICT, "it is mounted at more than %d places", (int)MOUNTS_MAX);
+}
+
+/* Ends the connection. Needs no `busy`: whoever hangs in a call on the volume comes back. */
+static void cut(struct volumes *volumes, const char *id)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device;
+    volume_mount_path(volumes, id, path);
+    if (volume_mount_look(path, &device, NULL) > 0)
+        (void)volume_mount_abort(device, NULL);
+}
+
+/* The old one may stay in use; its file is not ours any more. */
+static void clear_loop(const struct volume *volume)
+{
+    int number;
+    if (sscanf(volume->device, "/dev/loop%d", &number) != 1)
+        return;
+    cleanup_fd int fd = loop_device_open(number, false, NULL);
+    if (fd >= 0)
+        (void)loop_device_clear(fd, NULL);
+}
+
+int volumes_abandon(struct volumes *volumes, const char *id, const char *path, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_json_check_id(id, err);
+    if (rc < 0)
+        return rc;
+    cut(volumes, id);
+    rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    set_flags(volumes, volume, true, true);
+    rc = volume_loop_look(volumes, volume, err);
+    if (rc > 0)
+        rc = unmount_lazily(volume->device_dev, path, err);
+    if (rc >= 0)
+        rc = FAULT_POINT("volume-abandon.unmounted", err);
+    if (rc >= 0)
+        clear_loop(volume);
+    struct err why = ERR_INIT;
+    int end = volume_take_down(volumes, volume, &why);
+    if (rc >= 0)
+        rc = 0;
+    keep_first(&rc, err, end, &why);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot give up volume %s", id) : 0;
+}

@@ -1,0 +1,172 @@
+/* volumes_internal.h - what the files of volumes.h share: the table, and steps.
+ *
+ * Locks, in this order:
+ *   `busy` of a volume   a flag under `table`, waited for with `changed`. Whoever set it may change
+ *                        the volume, and read it without a lock. Held for as long as an
+ *                        operation takes.
+ *   `keeper_lock`        the connection to keeper; held while keeper is asked, with deadlines
+ *   `table`              the list, flags, and every change of a field of a volume. For memory
+ * alone: no call that can wait is made under it
+ *
+ * A volume is in the table while somebody uses the entry or it holds something (volume_is_empty()).
+ */
+#pragma once
+
+#include "keeper_client.h"
+#include "live_map.h"
+#include "loop_device.h"
+#include "volume_fds.h"
+#include "volume_json.h"
+#include "volumes.h"
+
+#include <pthread.h>
+
+enum {
+    VOLUMES_PATH_MAX = 1024, /* of RUN and of DATA/volumes, with names of ours below */
+    VOLUMES_POLL_MS = 2,
+    VOLUMES_STEP_MS = 15000,   /* a call that waits for a worker which may have to be replaced */
+    VOLUMES_FS_MS = 120000,    /* a mount with its journal, an unmount after a sync */
+    VOLUMES_SYNC_MS = 1800000, /* what the page cache holds, perhaps under a rate limit */
+    VOLUMES_RESIZE_MS = 60000,
+    VOLUMES_CHECK_MS = 3600000, /* e2fsck of a large volume */
+    VOLUMES_KEEPER_MS = 3000,   /* for an answer of keeper: it does no disk I/O */
+};
+
+struct volume {
+    struct volume *next; /* table */
+    char id[VOLUME_ID_LEN + 1];
+    unsigned users; /* table: calls that have the entry */
+    unsigned waits; /* table: calls that wait for `busy` */
+    bool busy;      /* table */
+
+    /* The shared parts: all or none of them (volume_is_held()). */
+    struct volume_fds fds; /* .worker is always -1 */
+    struct live_map live;  /* with words */
+
+    dev_t fuse_dev; /* of the mount RUN/volumes/ID; 0: nothing is mounted there */
+    int loop_fd;    /* held from attach to mount; -1 */
+    char device[LOOP_DEVICE_PATH_MAX]; /* of the loop device; "" */
+    dev_t device_dev;
+    bool wanted;    /* a worker is to live; else keeper does not start one */
+    bool detaching; /* a detach has begun */
+    bool dead;      /* the watching thread sets it under `table` alone */
+    bool lost;      /* mounted and served, but nobody has given us the descriptors yet */
+
+    /* Of the watching thread alone. */
+    uint64_t seen_starts;
+    bool told_silent, told_dead, told_refused;
+};
+
+struct volumes {
+    int data_fd;    /* borrowed */
+    int run_fd;     /* borrowed */
+    int workers_fd; /* RUN/workers */
+    int mounts_fd;  /* RUN/volumes */
+    char *data_path;
+    char *run_path;
+    uid_t uid;
+    gid_t gid;
+
+    pthread_mutex_t table;
+    pthread_cond_t changed; /* CLOCK_MONOTONIC */
+    struct volume *first;
+
+    pthread_mutex_t keeper_lock;
+    struct keeper_client *keeper;
+    bool given; /* under keeper_lock: keeper has been given everything */
+
+    int wake_fd;              /* eventfd */
+    int64_t keeper_silent_ms; /* since when it doesn't answer; of the watching thread; 0 */
+};
+
+/* Finds or makes the entry and waits until nobody else works on it. volume_leave() gives it back
+ * and forgets an empty one. ERR_INVALID: no ID; ERR_CONFLICT: VOLUMES_BUSY_S are over. */
+int volume_enter(struct volumes *volumes, const char *id, struct volume **ret, struct err *err);
+void volume_leave(struct volumes *volumes, struct volume *volume);
+/* The same for somebody who only looks at it later and must keep it from going: no `busy`. NULL:
+ * there is none. */
+struct volume *volume_peek(struct volumes *volumes, const char *id);
+void volume_unpeek(struct volumes *volumes, struct volume *volume);
+/* All of the table: the caller gives each back and frees the array. NULL without memory. */
+struct volume **volumes_peek_all(struct volumes *volumes, size_t *ret_count);
+/* Somebody waits for `busy`. */
+bool volume_is_awaited(struct volumes *volumes, const struct volume *volume);
+static inline bool volume_is_held(const struct volume *volume)
+{
+    return volume->live.header != NULL;
+}
+
+/* Gives descriptors to a volume that has none; on success they are taken out of `fds`, but for the
+ * pidfd. The live map is checked and has to be this volume's. */
+int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volume_fds *fds,
+                    struct err *err);
+/* Closes them. */
+void volume_drop_fds(struct volumes *volumes, struct volume *volume);
+/* The connection has ended: it was aborted. */
+bool volume_is_cut(struct volumes *volumes, const struct volume *volume);
+
+/* Names. `ret` has VOLUMES_PATH_MAX bytes; all fit, as volumes_open() checks the lengths. */
+void volume_mount_path(const struct volumes *volumes, const char *id, char *ret);
+void volume_device_path(const struct volumes *volumes, const char *id, char *ret);
+void volume_socket_path(const struct volumes *volumes, const char *id, char *ret);
+void volume_data_path(const struct volumes *volumes, const char *id, char *ret);
+/* Opens DATA/volumes/ID. ERR_NOT_FOUND. */
+int volume_open_dir(const struct volumes *volumes, const char *id, struct err *err);
+
+int64_t volumes_now_ms(void); /* CLOCK_MONOTONIC */
+void volumes_sleep_ms(int ms);
+
+/* volumes_loop.c. Sets volume->device from what the kernel shows; asks no worker. 1: there is a
+ * loop device, 0: there is none. */
+int volume_loop_look(struct volumes *volumes, struct volume *volume, struct err *err);
+/* Makes the loop device unless there is one, and holds it in volume->loop_fd. */
+int volume_loop_ensure(struct volumes *volumes, struct volume *volume, struct err *err);
+/* Lets go of volume->loop_fd. */
+void volume_loop_release(struct volumes *volumes, struct volume *volume);
+/* Takes the size of `device` over; it has to be `size`. */
+int volume_loop_grow(struct volumes *volumes, struct volume *volume, uint64_t size,
+                     struct err *err);
+
+/* volumes_worker.c. Whether this process serves the volume's directory. */
+bool volume_worker_is(const struct volumes *volumes, const char *id, pid_t pid);
+/* A pidfd of a process that does, the one that the live map names before others; -ESRCH when there
+ * is none. */
+int volume_worker_pidfd(const struct volumes *volumes, const struct volume *volume);
+/* 1 when it has ended, 0 when the time is over. */
+int volume_worker_ended(int pidfd, int wait_ms);
+/* Waits until a worker serves. ERR_UNSUPPORTED, ERR_DAMAGED, ...: it refuses, with its text. */
+int volume_worker_wait(const struct volumes *volumes, const struct volume *volume, struct err *err);
+/* Kills every process that serves this volume, and waits until they are gone. */
+int volume_worker_kill(const struct volumes *volumes, const struct volume *volume, int wait_ms,
+                       struct err *err);
+
+/* volumes_keeper.c. Keeper is there and has everything; it is started, or replaced when it doesn't
+ * answer. 1 when it is another one than before. */
+int volumes_keeper_ensure(struct volumes *volumes, struct err *err);
+/* HOLD and START. */
+int volumes_keeper_start(struct volumes *volumes, struct volume *volume, struct err *err);
+/* The worker is not wanted any more: STAY, if there is a keeper. */
+int volumes_keeper_stay(struct volumes *volumes, struct volume *volume, struct err *err);
+/* Closes our descriptors; DROP, if there is a keeper. */
+int volumes_keeper_drop(struct volumes *volumes, struct volume *volume, struct err *err);
+/* Connects to a keeper that is there: 1, else 0. */
+int volumes_keeper_find(struct volumes *volumes, struct err *err);
+/* Kills it, starts another one, gives it everything. */
+int volumes_keeper_replace(struct volumes *volumes, struct err *err);
+int volumes_silence_ms(void); /* after which a keeper that doesn't answer is replaced */
+
+/* volumes_detach.c. The end of detach, abandon and of an attach that failed: kills what is left of
+ * the worker, ends connection and mount, removes socket and directory, keeper lets go. Goes
+ * on after a failure and returns the first one (I9). */
+int volume_take_down(struct volumes *volumes, struct volume *volume, struct err *err);
+/* volumes_detach() of a volume that the caller has entered. */
+int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err);
+
+/* volumes_adopt.c. Asks a worker again whose descriptors we lack. */
+void volumes_find_lost(struct volumes *volumes, const char *id, int wait_ms);
+
+/* volumes_mount.c. Where the file system on this device is mounted in our namespace: 1 and the
+ * first such place in `ret` (VOLUMES_PATH_MAX), 0, or -errno. */
+int volume_mounted_at(dev_t device, char *ret, struct err *err);
+/* The device number of the loop device; 0: there is none. */
+dev_t volume_device(struct volumes *volumes, const struct volume *volume);

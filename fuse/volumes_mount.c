@@ -1,0 +1,202 @@
+#include "volumes_internal.h"
+
+#include "cleanup.h"
+#include "fault.h"
+#include "log.h"
+#include "mountinfo.h"
+#include "volume_fs.h"
+#include "volume_holders.h"
+
+#include <string.h>
+#include <sys/sysmacros.h>
+
+enum {
+    GONE_MS = 200, /* a loop device takes to go after the last unmount */
+};
+
+dev_t volume_device(struct volumes *volumes, const struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    dev_t device = volume->device_dev;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return device;
+}
+
+/* The first mount of the device, at `path` when that is not NULL. */
+static int find_mount(dev_t device, const char *path, char *ret, struct err *err)
+{
+    cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
+    struct mountinfo_entry entry;
+    int rc = mountinfo_open("self", &info, err);
+    while (rc == 0 && (rc = mountinfo_next(&info, &entry, err)) > 0) {
+        if (makedev(entry.dev_major, entry.dev_minor) == device &&
+            (!path || strcmp(entry.point, path) == 0)) {
+            (void)snprintf(ret, VOLUMES_PATH_MAX, "%s", entry.point);
+            return 1;
+        }
+        rc = 0;
+    }
+    return rc;
+}
+
+int volume_mounted_at(dev_t device, char *ret, struct err *err)
+{
+    return find_mount(device, NULL, ret, err);
+}
+
+int volumes_is_mounted(struct volumes *volumes, const char *id, const char *path, bool *ret,
+                       struct err *err)
+{
+    char at[VOLUMES_PATH_MAX];
+    int rc = volume_json_check_id(id, err);
+    if (rc < 0)
+        return rc;
+    struct volume *volume = volume_peek(volumes, id);
+    dev_t device = volume ? volume_device(volumes, volume) : 0;
+    if (volume)
+        volume_unpeek(volumes, volume);
+    rc = device ? find_mount(device, path, at, err) : 0;
+    if (rc < 0)
+        return rc;
+    *ret = rc > 0;
+    return 0;
+}
+
+/* --- mount --- */
+
+static int check_attached(struct volumes *volumes, const struct volume *volume, struct err *err)
+{
+    const char *why = !volume_is_held(volume)                          ? "is not attached"
+                      : volume->dead || volume_is_cut(volumes, volume) ? "is dead"
+                      : volume->detaching                              ? "is being detached"
+                                                                       : NULL;
+    return why ? err_fail(err, ERR_CONFLICT, "volume %s %s", volume->id, why) : 0;
+}
+
+static int check_fs(const struct volume *volume, struct err *err)
+{
+    char said[VOLUME_FS_TEXT_MAX];
+    int rc = volume_fs_check(volume->device, VOLUMES_CHECK_MS, said, err);
+    if (rc > 0)
+        log_event(LOG_WARN, "volume-mended", "volume", volume->id, "what", said, NULL);
+    return rc < 0 ? rc : 0;
+}
+
+/* The superblock, before the kernel sees it. */
+static int look_at_fs(const struct volume *volume, bool check, struct ext4_super *ret,
+                      struct err *err)
+{
+    const struct live_map_header *header = volume->live.header;
+    uint64_t size = atomic_load(&header->size);
+    int rc = volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, ret, err);
+    if (rc < 0 || (!check && !ret->has_errors))
+        return rc;
+    rc = check_fs(volume, err);
+    if (rc == 0)
+        rc = volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, ret, err);
+    return rc;
+}
+
+/* Sets nothing: the device is held by volume->loop_fd, and afterwards by the mount. */
+static int mount_fs(const struct volume *volume, const char *path, bool read_only, bool check,
+                    struct err *err)
+{
+    struct ext4_super super;
+    char other[VOLUMES_PATH_MAX];
+    int rc = volume_mounted_at(volume->device_dev, other, err);
+    if (rc > 0)
+        rc = err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
+    if (rc == 0)
+        rc = look_at_fs(volume, check, &super, err);
+    if (rc == 0)
+        rc = volume_fs_mount(volume->device, path, read_only, VOLUMES_FS_MS, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-mount.mounted", err);
+    return rc;
+}
+
+static int mount(struct volumes *volumes, struct volume *volume, const char *path, bool read_only,
+                 bool check, struct err *err)
+{
+    int rc = check_attached(volumes, volume, err);
+    if (rc == 0)
+        rc = volume_loop_ensure(volumes, volume, err);
+    if (rc < 0)
+        return rc;
+    char at[VOLUMES_PATH_MAX];
+    rc = find_mount(volume->device_dev, path, at, err);
+    if (rc == 0)
+        rc = mount_fs(volume, path, read_only, check, err);
+    if (rc < 0)
+        return rc;
+    if (!read_only)
+        rc = volume_fs_grow(path, volume->device_dev, atomic_load(&volume->live.header->size),
+                            VOLUMES_FS_MS, err);
+    /* From here on the mount keeps it. */
+    volume_loop_release(volumes, volume);
+    return rc < 0 ? rc : 0;
+}
+
+int volumes_mount(struct volumes *volumes, const char *id, const char *path, bool read_only,
+                  bool check, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = mount(volumes, volume, path, read_only, check, err);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot mount volume %s at %s", id, path) : 0;
+}
+
+/* --- unmount --- */
+
+static int in_use(dev_t device, const char *path, struct err *err)
+{
+    struct volume_holders holders = {.text = ""};
+    (void)volume_holders_find(device, &holders, NULL);
+    err_clear(err);
+    int rc = err_fail(err, ERR_CONFLICT, "%s is in use%s%s", path, holders.text[0] ? " by " : "",
+                      holders.text);
+    err_hint(err, "end these processes, then unmount it again");
+    return rc;
+}
+
+static int unmount(struct volumes *volumes, struct volume *volume, const char *path,
+                   struct err *err)
+{
+    char at[VOLUMES_PATH_MAX];
+    int rc = volume_loop_look(volumes, volume, err);
+    dev_t device = volume->device_dev;
+    if (rc > 0)
+        rc = find_mount(device, path, at, err);
+    if (rc <= 0)
+        return rc;
+    /* Here, so that what an unmount does at its end is short. */
+    rc = volume_fs_sync(path, device, VOLUMES_SYNC_MS, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-unmount.synced", err);
+    if (rc == 0)
+        rc = volume_fs_unmount(path, device, false, VOLUMES_FS_MS, err);
+    if (rc == -EBUSY && find_mount(device, path, at, NULL) > 0)
+        return in_use(device, path, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-unmount.unmounted", err);
+    for (int64_t until = volumes_now_ms() + GONE_MS; rc == 0 && volumes_now_ms() < until;) {
+        if (volume->loop_fd >= 0 || volume_loop_look(volumes, volume, NULL) <= 0)
+            break;
+        volumes_sleep_ms(VOLUMES_POLL_MS);
+    }
+    return rc;
+}
+
+int volumes_unmount(struct volumes *volumes, const char *id, const char *path, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = unmount(volumes, volume, path, err);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot unmount volume %s from %s", id, path) : 0;
+}

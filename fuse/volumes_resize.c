@@ -1,0 +1,102 @@
+#include "volumes_internal.h"
+
+#include "cleanup.h"
+#include "fault.h"
+#include "volume_create.h"
+#include "volume_fs.h"
+#include "worker_client.h"
+
+static int remap(struct volumes *volumes, struct volume *volume, uint64_t size, struct err *err)
+{
+    int rc = live_map_extend(volume->fds.live, size, err);
+    if (rc < 0)
+        return rc;
+    (void)pthread_mutex_lock(&volumes->table);
+    rc = live_map_remap(&volume->live, size, err);
+    (void)pthread_mutex_unlock(&volumes->table);
+    return rc;
+}
+
+/* The files, up to json->size. `data` and the size in the live map are the worker's. */
+static int grow_files(struct volumes *volumes, struct volume *volume, int dir_fd,
+                      struct volume_json *json, struct err *err)
+{
+    int rc = remap(volumes, volume, json->size, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-resize.extended", err);
+    if (rc == 0)
+        rc = worker_client_resize(volumes->workers_fd, volume->id, json->size, VOLUMES_RESIZE_MS,
+                                  err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-resize.grown", err);
+    if (rc < 0)
+        return rc;
+    json->previous_size = 0;
+    rc = volume_json_write(dir_fd, json, err);
+    return rc < 0 ? rc : FAULT_POINT("volume-resize.published", err);
+}
+
+static int begin(int dir_fd, struct volume_json *json, uint64_t size, struct err *err)
+{
+    json->previous_size = json->size;
+    json->size = size;
+    int rc = volume_json_write(dir_fd, json, err);
+    return rc < 0 ? rc : FAULT_POINT("volume-resize.begun", err);
+}
+
+static int resize_files(struct volumes *volumes, struct volume *volume, uint64_t size,
+                        struct err *err)
+{
+    struct volume_json json;
+    cleanup_fd int dir = volume_open_dir(volumes, volume->id, err);
+    if (dir < 0)
+        return dir;
+    int rc = volume_json_read(dir, volume->id, &json, err);
+    if (rc < 0)
+        return rc;
+    if (size < json.size)
+        return err_fail(err, ERR_INVALID, "it has %llu bytes, volumes only grow",
+                        (unsigned long long)json.size);
+    /* What was begun with another size is finished first. */
+    if (json.previous_size)
+        rc = grow_files(volumes, volume, dir, &json, err);
+    if (rc == 0 && size > json.size) {
+        rc = begin(dir, &json, size, err);
+        if (rc == 0)
+            rc = grow_files(volumes, volume, dir, &json, err);
+    }
+    return rc;
+}
+
+static int resize(struct volumes *volumes, struct volume *volume, uint64_t size, const char *path,
+                  struct err *err)
+{
+    if (!volume_is_held(volume) || volume->dead || volume->detaching)
+        return err_fail(err, ERR_CONFLICT, "it is not attached");
+    int rc = resize_files(volumes, volume, size, err);
+    /* Without a loop device the next one has the size. */
+    if (rc == 0)
+        rc = volume_loop_look(volumes, volume, err);
+    if (rc <= 0)
+        return rc;
+    rc = volume_loop_grow(volumes, volume, size, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-resize.loop", err);
+    if (rc == 0 && path)
+        rc = volume_fs_grow(path, volume->device_dev, size, VOLUMES_FS_MS, err);
+    return rc;
+}
+
+int volumes_resize(struct volumes *volumes, const char *id, uint64_t size, const char *path,
+                   struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_create_size(size, &size, err);
+    if (rc == 0)
+        rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = resize(volumes, volume, size, path, err);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot resize volume %s", id) : 0;
+}

@@ -1,0 +1,100 @@
+#include "volumes_internal.h"
+
+#include "cleanup.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum {
+    DATA_MODE_DIRECT = 1,
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t since(uint64_t then)
+{
+    uint64_t now = now_ns();
+    return then == 0 || then > now ? 0 : now - then;
+}
+
+/* Of one that is attached. Memory alone. */
+static void from_live(const struct live_map_header *header, struct volume_status *ret)
+{
+    uint32_t facts = atomic_load(&header->facts);
+    ret->size = atomic_load(&header->size);
+    ret->local = atomic_load(&header->local_chunks) * VOLUME_CHUNK;
+    ret->held = atomic_load(&header->held);
+    ret->held_ns = since(atomic_load(&header->held_since_ns));
+    ret->silent_ns = since(atomic_load(&header->heartbeat_ns));
+    ret->starts = atomic_load(&header->starts);
+    ret->reads = atomic_load(&header->reads);
+    ret->writes = atomic_load(&header->writes);
+    ret->read_bytes = atomic_load(&header->read_bytes);
+    ret->write_bytes = atomic_load(&header->write_bytes);
+    ret->resends = (facts & LIVE_FACT_RESENDS) != 0;
+    ret->locked = atomic_load(&header->residency) != 0;
+    ret->locked_bytes = atomic_load(&header->locked_bytes);
+    ret->direct = atomic_load(&header->data_mode) == DATA_MODE_DIRECT;
+    ret->fenced = (atomic_load(&header->orders) & LIVE_ORDER_FENCED) != 0;
+    ret->worker = (pid_t)atomic_load(&header->pid);
+    memcpy(ret->text, header->text, sizeof ret->text);
+    ret->text[sizeof ret->text - 1] = '\0';
+}
+_Static_assert(sizeof((struct volume_status){0}.text) == LIVE_MAP_TEXT_MAX, "the same text");
+
+/* Of one that isn't, or whose live map is gone. */
+static int from_disk(const struct volumes *volumes, const char *id, struct volume_status *ret,
+                     struct err *err)
+{
+    struct volume_json json;
+    struct stat st;
+    cleanup_fd int dir = volume_open_dir(volumes, id, err);
+    if (dir < 0)
+        return dir;
+    int rc = volume_json_read(dir, id, &json, err);
+    if (rc < 0)
+        return rc;
+    if (fstatat(dir, "data", &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_errno(err, errno, "cannot stat the file 'data' of volume %s", id);
+    ret->size = json.size;
+    ret->local = (uint64_t)st.st_blocks * 512;
+    return 0;
+}
+
+int volumes_status(struct volumes *volumes, const char *id, struct volume_status *ret,
+                   struct err *err)
+{
+    struct volume_status status = {.attached = false};
+    int rc = volume_json_check_id(id, err);
+    if (rc < 0)
+        return rc;
+    struct volume *volume = volume_peek(volumes, id);
+    bool held = false;
+    if (volume) {
+        (void)pthread_mutex_lock(&volumes->table);
+        held = volume_is_held(volume);
+        status.attached = (held && !volume->dead) || volume->lost;
+        status.detaching = volume->detaching && !volume->dead;
+        status.dead = volume->dead;
+        (void)snprintf(status.device, sizeof status.device, "%s", volume->device);
+        if (held)
+            from_live(volume->live.header, &status);
+        (void)pthread_mutex_unlock(&volumes->table);
+        volume_unpeek(volumes, volume);
+    }
+    if (!held)
+        rc = from_disk(volumes, id, &status, err);
+    if (rc < 0)
+        return rc;
+    if (!volume_worker_is(volumes, id, status.worker))
+        status.worker = 0;
+    *ret = status;
+    return 0;
+}

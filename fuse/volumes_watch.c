@@ -1,0 +1,239 @@
+/* Looking after keeper and the workers, from one thread. */
+#include "volumes_internal.h"
+
+#include "cleanup.h"
+#include "log.h"
+#include "volume_mount.h"
+
+#include <poll.h>
+#include <string.h>
+
+enum {
+    HELLO_MS = 1000, /* for keeper; it is not replaced before volumes_silence_ms() */
+    LOST_MS = 200,   /* for a worker that did not answer at start */
+    WORKER_SILENT_S = KEEPER_SILENCE_S + 2,
+};
+
+struct telling {
+    volumes_event *take;
+    void *arg;
+};
+
+static void tell(const struct telling *telling, const char *id, const char *event,
+                 const char *detail)
+{
+    telling->take(telling->arg, id, event, detail);
+}
+
+static bool any_held(struct volumes *volumes)
+{
+    bool any = false;
+    (void)pthread_mutex_lock(&volumes->table);
+    for (struct volume *volume = volumes->first; volume && !any; volume = volume->next)
+        any = volume_is_held(volume);
+    (void)pthread_mutex_unlock(&volumes->table);
+    return any;
+}
+
+/* --- volumes --- */
+
+/* What one look shows; told afterwards, without a lock. */
+struct look {
+    char id[VOLUME_ID_LEN + 1];
+    bool held, lost, dead, resends;
+    uint64_t starts;
+    uint64_t heartbeat_ns;
+    uint64_t steps; /* starts since the last look */
+    pid_t worker;
+    char text[LIVE_MAP_TEXT_MAX];
+};
+
+static void look_locked(struct volume *volume, struct look *ret)
+{
+    *ret =
+        (struct look){.held = volume_is_held(volume), .lost = volume->lost, .dead = volume->dead};
+    memcpy(ret->id, volume->id, sizeof ret->id);
+    if (!ret->held)
+        return;
+    const struct live_map_header *header = volume->live.header;
+    ret->resends = (atomic_load(&header->facts) & LIVE_FACT_RESENDS) != 0;
+    ret->starts = atomic_load(&header->starts);
+    ret->heartbeat_ns = atomic_load(&header->heartbeat_ns);
+    ret->worker = (pid_t)atomic_load(&header->pid);
+    memcpy(ret->text, header->text, sizeof ret->text);
+    ret->text[sizeof ret->text - 1] = '\0';
+    /* The first start is no restart. */
+    uint64_t seen = volume->seen_starts ? volume->seen_starts : 1;
+    ret->steps = ret->starts > seen ? ret->starts - seen : 0;
+    volume->seen_starts = ret->starts;
+}
+
+/* True the first time that `now` is true after it was false. */
+static bool turned(bool *told, bool now)
+{
+    bool turned = now && !*told;
+    *told = now;
+    return turned;
+}
+
+/* Nobody will serve it: requests end with an error instead of waiting for ever. */
+static void make_dead(struct volumes *volumes, struct volume *volume)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device;
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->dead = true;
+    (void)pthread_mutex_unlock(&volumes->table);
+    volume_mount_path(volumes, volume->id, path);
+    if (volume_mount_look(path, &device, NULL) > 0)
+        (void)volume_mount_abort(device, NULL);
+}
+
+/* Served once, by a kernel that loses the requests of a worker that died, and the worker is gone.
+ */
+static bool is_orphan(struct volumes *volumes, const struct look *look)
+{
+    return look->held && look->starts > 0 && !look->resends &&
+           !volume_worker_is(volumes, look->id, look->worker);
+}
+
+static bool is_taken_down(struct volumes *volumes, const struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    bool down = !volume_is_held(volume) || !volume->wanted || volume->detaching;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return down;
+}
+
+static void watch_volume(struct volumes *volumes, struct volume *volume,
+                         const struct telling *telling)
+{
+    struct look look;
+    char detail[96];
+    (void)pthread_mutex_lock(&volumes->table);
+    look_locked(volume, &look);
+    (void)pthread_mutex_unlock(&volumes->table);
+    if (look.lost)
+        volumes_find_lost(volumes, look.id, LOST_MS);
+    if (look.steps > 0) {
+        (void)snprintf(detail, sizeof detail, "pid %d, start %llu", (int)look.worker,
+                       (unsigned long long)look.starts);
+        tell(telling, look.id, "worker-restarted", detail);
+    }
+    bool orphan = !is_taken_down(volumes, volume) && is_orphan(volumes, &look);
+    if (!look.dead && (orphan || (look.held && !is_taken_down(volumes, volume) &&
+                                  volume_is_cut(volumes, volume)))) {
+        make_dead(volumes, volume);
+        look.dead = true;
+    }
+    if (turned(&volume->told_dead, look.dead))
+        tell(telling, look.id, "volume-dead",
+             orphan ? "its worker died, and this kernel does not send requests again"
+                    : "its connection has ended");
+    if (turned(&volume->told_refused, look.held && look.text[0] != '\0'))
+        tell(telling, look.id, "worker-refused", look.text);
+    uint64_t now = (uint64_t)volumes_now_ms() * 1000000;
+    uint64_t silent =
+        look.held && look.heartbeat_ns && now > look.heartbeat_ns ? now - look.heartbeat_ns : 0;
+    if (turned(&volume->told_silent, !look.dead && silent / 1000000000 >= WORKER_SILENT_S))
+        tell(telling, look.id, "worker-silent", "no sign of life for 12 seconds");
+}
+
+static void watch_volumes(struct volumes *volumes, const struct telling *telling)
+{
+    size_t count;
+    cleanup_free struct volume **all = volumes_peek_all(volumes, &count);
+    for (size_t i = 0; all && i < count; i++) {
+        watch_volume(volumes, all[i], telling);
+        volume_unpeek(volumes, all[i]);
+    }
+}
+
+/* --- keeper --- */
+
+/* A dead one is started again, and gets everything. */
+static void mend_keeper(struct volumes *volumes, const struct telling *telling)
+{
+    if (!any_held(volumes))
+        return;
+    struct err why = ERR_INIT;
+    bool first = keeper_client_pid(volumes->keeper) == 0;
+    int rc = volumes_keeper_ensure(volumes, &why);
+    if (rc < 0)
+        log_event(LOG_ERROR, "keeper-missing", "why", why.text, NULL);
+    else if (rc > 0 && !first)
+        tell(telling, NULL, "keeper-restarted", "it had ended");
+}
+
+/* One that is there and does not answer. */
+static void ask_keeper(struct volumes *volumes, const struct telling *telling)
+{
+    struct err why = ERR_INIT;
+    int64_t now = volumes_now_ms();
+    if (!any_held(volumes) || !keeper_client_is_connected(volumes->keeper))
+        return;
+    int rc = keeper_client_hello(volumes->keeper, NULL, HELLO_MS, &why);
+    if (rc != -ETIMEDOUT && rc != -EHOSTUNREACH) {
+        volumes->keeper_silent_ms = 0;
+        return;
+    }
+    if (volumes->keeper_silent_ms == 0)
+        volumes->keeper_silent_ms = now;
+    if (now - volumes->keeper_silent_ms < volumes_silence_ms())
+        return;
+    tell(telling, NULL, "keeper-silent", why.text);
+    volumes->keeper_silent_ms = 0;
+    if (volumes_keeper_replace(volumes, &why) >= 0)
+        tell(telling, NULL, "keeper-restarted", "it did not answer");
+}
+
+/* What keeper did to workers. Restarts are seen in the live maps, so that none is missed. */
+static void take_event(const struct keeper_client_event *event, const struct telling *telling)
+{
+    char text[96];
+    (void)snprintf(text, sizeof text, "pid %d, %llu", (int)event->worker,
+                   (unsigned long long)event->value);
+    if (event->event == KEEPER_SILENT)
+        tell(telling, event->id, "worker-silent", text);
+    else if (event->event == KEEPER_NO_START)
+        log_event(LOG_ERROR, "worker-not-started", "volume", event->id, "what", text, NULL);
+    else if (event->event == KEEPER_DIED)
+        log_event(LOG_WARN, "worker-died", "volume", event->id, "what", text, NULL);
+}
+
+/* False: keeper has ended. */
+static bool take_events(struct volumes *volumes, const struct telling *telling)
+{
+    struct keeper_client_event event;
+    int rc;
+    while ((rc = keeper_client_event(volumes->keeper, &event, NULL)) > 0)
+        take_event(&event, telling);
+    return rc == 0;
+}
+
+void volumes_watch(struct volumes *volumes, int timeout_ms, volumes_event *take, void *arg)
+{
+    const struct telling telling = {take, arg};
+    int64_t until = volumes_now_ms() + timeout_ms;
+    mend_keeper(volumes, &telling);
+    ask_keeper(volumes, &telling);
+    watch_volumes(volumes, &telling);
+    for (;;) {
+        int64_t left = until - volumes_now_ms();
+        struct pollfd at[2] = {{.fd = volumes->wake_fd, .events = POLLIN},
+                               {.fd = keeper_client_event_fd(volumes->keeper), .events = POLLIN}};
+        int n = poll(at, ARRAY_SIZE(at), left > 0 ? (int)left : 0);
+        if (n <= 0)
+            return;
+        if (at[0].revents) {
+            uint64_t count;
+            ssize_t ignored = read(volumes->wake_fd, &count, sizeof count);
+            (void)ignored;
+            return;
+        }
+        if (!take_events(volumes, &telling)) {
+            mend_keeper(volumes, &telling);
+            watch_volumes(volumes, &telling);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+/* The process that serves a volume, as seen from varved. Its parent is keeper, so it is watched by
+ * pidfd; its command line names the volume's directory, which no other process has twice. */
+#include "volumes_internal.h"
+
+#include "cleanup.h"
+#include "fdio.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+enum {
+    CMDLINE_MAX = VOLUMES_PATH_MAX + 64,
+    REFUSED_MS = 300, /* that a worker may take to end after it said why */
+};
+
+bool volume_worker_is(const struct volumes *volumes, const char *id, pid_t pid)
+{
+    char path[64];
+    char line[CMDLINE_MAX];
+    char directory[VOLUMES_PATH_MAX];
+    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    cleanup_fd int fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return false;
+    ssize_t n = fdio_read_full(fd, line, sizeof line - 1);
+    if (n <= 0)
+        return false;
+    line[n] = '\0';
+    /* Two arguments: the program and the directory. A zombie has none. */
+    size_t first = strlen(line) + 1;
+    volume_data_path(volumes, id, directory);
+    const char *name = strrchr(line, '/');
+    return first < (size_t)n && strcmp(name ? name + 1 : line, "varve-volume") == 0 &&
+           strcmp(line + first, directory) == 0;
+}
+
+/* A pidfd of this process if it is a worker of the volume. */
+static int open_pid(const struct volumes *volumes, const char *id, pid_t pid)
+{
+    cleanup_fd int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    /* In this order: who is looked at is who the descriptor means, as long as he lives. */
+    if (fd < 0 || !volume_worker_is(volumes, id, pid) || volume_worker_ended(fd, 0))
+        return -ESRCH;
+    return steal_fd(&fd);
+}
+
+int volume_worker_pidfd(const struct volumes *volumes, const struct volume *volume)
+{
+    if (volume_is_held(volume)) {
+        pid_t pid = (pid_t)atomic_load(&volume->live.header->pid);
+        int fd = open_pid(volumes, volume->id, pid);
+        if (fd >= 0)
+            return fd;
+    }
+    cleanup_dir DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+    while (proc && (entry = readdir(proc)) != NULL) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        int fd = open_pid(volumes, volume->id, (pid_t)strtol(entry->d_name, NULL, 10));
+        if (fd >= 0)
+            return fd;
+    }
+    return -ESRCH;
+}
+
+int volume_worker_ended(int pidfd, int wait_ms)
+{
+    int64_t until = volumes_now_ms() + wait_ms;
+    struct pollfd at = {.fd = pidfd, .events = POLLIN};
+    for (;;) {
+        int64_t left = until - volumes_now_ms();
+        int n = poll(&at, 1, left > 0 ? (int)left : 0);
+        if (n > 0)
+            return 1;
+        if (n == 0 || errno != EINTR)
+            return 0;
+    }
+}
+
+static int refused(const struct volume *volume, struct err *err)
+{
+    char text[LIVE_MAP_TEXT_MAX];
+    memcpy(text, volume->live.header->text, sizeof text);
+    text[sizeof text - 1] = '\0';
+    return err_fail(err, ERR_UNSUPPORTED, "the worker of volume %s refuses: %s", volume->id, text);
+}
+
+int volume_worker_wait(const struct volumes *volumes, const struct volume *volume, struct err *err)
+{
+    const struct live_map_header *header = volume->live.header;
+    int64_t until = volumes_now_ms() + VOLUMES_READY_S * 1000;
+    while (volumes_now_ms() < until) {
+        if (atomic_load(&header->facts) & LIVE_FACT_READY)
+            return 0;
+        if (header->text[0] != '\0') {
+            cleanup_fd int pidfd = volume_worker_pidfd(volumes, volume);
+            if (pidfd < 0 || volume_worker_ended(pidfd, REFUSED_MS))
+                return refused(volume, err);
+        }
+        volumes_sleep_ms(VOLUMES_POLL_MS);
+    }
+    int rc = err_fail(err, ERR_UNREACHABLE, "no worker of volume %s has begun to serve within %d s",
+                      volume->id, (int)VOLUMES_READY_S);
+    err_hint(err,
+             "varve-volume may be missing, or may not be able to start: see the log of keeper");
+    return rc;
+}
+
+int volume_worker_kill(const struct volumes *volumes, const struct volume *volume, int wait_ms,
+                       struct err *err)
+{
+    int64_t until = volumes_now_ms() + wait_ms;
+    for (;;) {
+        cleanup_fd int pidfd = volume_worker_pidfd(volumes, volume);
+        if (pidfd < 0)
+            return 0;
+        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+        int64_t left = until - volumes_now_ms();
+        if (left <= 0 || !volume_worker_ended(pidfd, (int)left))
+            return err_fail(err, ERR_UNREACHABLE,
+                            "the worker of volume %s was killed and has not ended within %d ms",
+                            volume->id, wait_ms);
+    }
+}
