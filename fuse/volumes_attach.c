@@ -2,7 +2,8 @@
 
 #include "cleanup.h"
 #include "fault.h"
-#include "map_log.h"
+#include "live_map_load.h"
+#include "log.h"
 #include "spawn.h"
 #include "volume_mount.h"
 #include "worker_client.h"
@@ -73,50 +74,39 @@ static int check_data(int dir_fd, struct volume_json *json, struct err *err)
     return json->previous_size ? finish_resize(dir_fd, fd, json, have, err) : 0;
 }
 
-/* map_log_take: into the words of a live map. What is local counts as touched, as nobody knows what
- * was trimmed since it was written. */
-static int take_record(void *arg, const struct map_record *record, struct err *err)
+/* What is local counts as touched: nobody knows what was trimmed since it was written. */
+static int mark_touched(int live_fd, struct err *err)
 {
-    const struct live_map *live = arg;
-    (void)err; /* map_log_open() has checked chunk and state */
-    uint32_t word = record->state == VOLUME_ZERO ? 0 : live_word(record->state, record->mask);
-    if (record->state == VOLUME_CLEAN || record->state == VOLUME_CHANGED)
-        word |= LIVE_WORD_TOUCHED;
-    atomic_store_explicit(&live->words[record->chunk], word, memory_order_relaxed);
-    return 0;
-}
-
-static int check_local(const struct live_map *live, const char *id, struct err *err)
-{
-    uint64_t chunks = atomic_load(&live->header->size) / VOLUME_CHUNK;
+    struct live_map live;
+    int rc = live_map_open(live_fd, false, &live, err);
+    if (rc < 0)
+        return rc;
+    uint64_t chunks = atomic_load(&live.header->size) / VOLUME_CHUNK;
     for (uint64_t i = 0; i < chunks; i++)
-        if (live_word_state(atomic_load_explicit(&live->words[i], memory_order_relaxed)) ==
-            VOLUME_ABSENT)
-            return err_fail(err, ERR_UNSUPPORTED,
-                            "volume %s has chunks that only the remote has; this version cannot "
-                            "fetch them",
-                            id);
+        if (atomic_load_explicit(&live.words[i], memory_order_relaxed) != 0)
+            (void)atomic_fetch_or(&live.words[i], LIVE_WORD_TOUCHED);
+    live_map_close(&live);
     return 0;
 }
 
 /* Makes the live map of the disk map. Returns a descriptor. */
 static int read_map(int dir_fd, const struct volume_json *json, struct err *err)
 {
-    cleanup_fd int fd = live_map_make(json->id, json->uuid, json->size, err);
-    if (fd < 0)
-        return fd;
-    struct live_map live;
-    int rc = live_map_open(fd, false, &live, err);
+    struct live_map_loaded loaded;
+    int rc = live_map_load(dir_fd, json->id, json->uuid, json->size, &loaded, err);
     if (rc < 0)
-        return rc;
-    struct map_log log;
-    rc = map_log_open(dir_fd, json->uuid, json->size, take_record, &live, &log, err);
-    if (rc >= 0)
-        map_log_close(&log);
-    if (rc >= 0)
-        rc = check_local(&live, json->id, err);
-    live_map_close(&live);
-    return rc < 0 ? err_wrap(err, rc, "cannot read the map of volume %s", json->id) : steal_fd(&fd);
+        return err_wrap(err, rc, "cannot read the map of volume %s", json->id);
+    cleanup_fd int fd = loaded.fd;
+    if (loaded.absent > 0)
+        return err_fail(err, ERR_UNSUPPORTED,
+                        "volume %s has chunks that only the remote has; this version cannot "
+                        "fetch them",
+                        json->id);
+    if (loaded.torn)
+        log_event(LOG_WARN, "volume-map-torn", "volume", json->id, "what",
+                  "its last flush was incomplete and is dropped", NULL);
+    rc = mark_touched(fd, err);
+    return rc < 0 ? rc : steal_fd(&fd);
 }
 
 /* --- what is made for it --- */

@@ -128,9 +128,21 @@ static int cut_off(const struct volume *volume, struct err *err)
     return rc;
 }
 
+/* The count of opens can stay too high when the process that opens `device` and the worker are
+ * killed together. Then there is no loop device, and the FUSE mount can be taken away, which no
+ * open file allows. 1: so it was, and the mount is gone; everything has been flushed. */
+static int release_miscounted(struct volumes *volumes, struct volume *volume)
+{
+    char path[VOLUMES_PATH_MAX];
+    volume_mount_path(volumes, volume->id, path);
+    return volume_loop_look(volumes, volume, NULL) == 0 &&
+           worker_client_flush(volumes->workers_fd, volume->id, SLICE_MS, NULL) == 0 &&
+           volume_mount_remove(path, false, SLICE_MS, NULL) == 0;
+}
+
 /* Until the worker has seen RELEASE: umount returns before that, and another mount namespace may
- * keep it from coming. */
-static int wait_released(struct volumes *volumes, const struct volume *volume, int wait_ms,
+ * keep it from coming. 1: see above. */
+static int wait_released(struct volumes *volumes, struct volume *volume, int wait_ms,
                          struct err *err)
 {
     int64_t until = volumes_now_ms() + wait_ms;
@@ -138,7 +150,7 @@ static int wait_released(struct volumes *volumes, const struct volume *volume, i
         if (volume->dead || volume_is_cut(volumes, volume))
             return cut_off(volume, err);
         if (volumes_now_ms() >= until)
-            return in_use(volumes, volume, err);
+            return release_miscounted(volumes, volume) ? 1 : in_use(volumes, volume, err);
         volumes_sleep_ms(VOLUMES_POLL_MS);
     }
     return 0;
@@ -225,9 +237,10 @@ int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, s
     set_flags(volumes, volume, true, false);
     volume_loop_release(volumes, volume);
     rc = wait_released(volumes, volume, wait_ms, err);
-    if (rc == 0)
+    bool gone = rc > 0;
+    if (rc >= 0)
         rc = FAULT_POINT("volume-detach.released", err);
-    if (rc == 0)
+    if (rc == 0 && !gone)
         rc = close_map(volumes, volume, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-detach.closed", err);
