@@ -18,14 +18,21 @@ static const struct {
     {"overlayfs", true, doctor_kernel_overlay},
     {"EROFS", true, doctor_kernel_erofs},
     {"io_uring", false, doctor_kernel_io_uring},
-    {"/dev/fuse", false, doctor_host_fuse},
-    {"loop devices", false, doctor_host_loop},
     {"user namespaces", true, doctor_kernel_userns},
     {"bwrap", true, doctor_host_bwrap},
     {"pasta", false, doctor_host_pasta},
     {"helper programs", true, doctor_host_helpers},
     {"cgroup freezer", false, doctor_kernel_freezer},
     {"capabilities", true, doctor_host_caps},
+    {"/dev/fuse", false, doctor_volume_fuse},
+    {"FUSE resend", false, doctor_volume_resend},
+    {"loop devices", false, doctor_volume_loop},
+    {"e2fsprogs", false, doctor_volume_e2fsprogs},
+    {"locked memory", false, doctor_volume_locked},
+    {"I/O flusher", false, doctor_volume_flusher},
+    {"OOM score", false, doctor_volume_oom},
+    {"open files", false, doctor_volume_files},
+    {"udev rule", false, doctor_volume_udev},
 };
 
 struct report {

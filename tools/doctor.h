@@ -40,8 +40,6 @@ void doctor_kernel_io_uring(struct doctor_check *ret);
 void doctor_kernel_userns(struct doctor_check *ret);
 void doctor_kernel_freezer(struct doctor_check *ret);
 
-void doctor_host_fuse(struct doctor_check *ret);
-void doctor_host_loop(struct doctor_check *ret);
 void doctor_host_bwrap(struct doctor_check *ret);
 void doctor_host_pasta(struct doctor_check *ret);
 void doctor_host_helpers(struct doctor_check *ret);
@@ -50,3 +48,21 @@ void doctor_host_caps_judge(unsigned long long effective, struct doctor_check *r
 void doctor_host_caps(struct doctor_check *ret);
 /* Free space of the filesystem that `dir` is or will be on. `for_data`: it holds uppers. */
 void doctor_host_space(const char *dir, bool for_data, struct doctor_check *ret);
+
+/* What workspaces need. The checks of FUSE mount one in a child and read what the kernel offers. */
+void doctor_volume_fuse(struct doctor_check *ret);
+void doctor_volume_resend(struct doctor_check *ret);
+/* Whether a kernel that says this in FUSE_INIT resends requests (pure). */
+bool doctor_volume_resends(unsigned minor, unsigned flags2);
+void doctor_volume_loop(struct doctor_check *ret);
+void doctor_volume_e2fsprogs(struct doctor_check *ret);
+void doctor_volume_locked(struct doctor_check *ret);
+void doctor_volume_flusher(struct doctor_check *ret);
+void doctor_volume_oom(struct doctor_check *ret);
+/* For how many workspaces so many open files of one process are enough (pure). */
+void doctor_volume_files_judge(unsigned long long limit, struct doctor_check *ret);
+void doctor_volume_files(struct doctor_check *ret);
+/* Whether udev, if it runs, has the rule that keeps it off workspaces' devices; below `root` ("" is
+ * the host). */
+void doctor_volume_udev_at(const char *root, struct doctor_check *ret);
+void doctor_volume_udev(struct doctor_check *ret);

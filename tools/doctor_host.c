@@ -78,35 +78,6 @@ int doctor_in_child(int (*fn)(const void *arg, struct err *err), const void *arg
     return -failure.num;
 }
 
-/* A device that programs open. */
-static void check_device(const char *path, const char *module, struct doctor_check *ret)
-{
-    cleanup_fd int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0) {
-        doctor_found(ret, DOCTOR_OK, "%s can be opened", path);
-        return;
-    }
-    if (errno == ENOENT || errno == ENODEV || errno == ENXIO)
-        doctor_found(ret, DOCTOR_WARN, "%s does not exist (load the module %s, or pass it in)",
-                     path, module);
-    else
-        doctor_found(ret, DOCTOR_WARN, "%s is forbidden: %s", path, strerror(errno));
-}
-
-void doctor_host_fuse(struct doctor_check *ret)
-{
-    check_device("/dev/fuse", "fuse", ret);
-    if (ret->status != DOCTOR_OK)
-        doctor_effect(ret, "volumes and workspaces (not in this version) will not work");
-}
-
-void doctor_host_loop(struct doctor_check *ret)
-{
-    check_device("/dev/loop-control", "loop", ret);
-    if (ret->status != DOCTOR_OK)
-        doctor_effect(ret, "volumes (not in this version) will not work; plain uppers do");
-}
-
 /* The first line of what "<name> --version" says. */
 static void check_program(const char *name, const char *package, enum doctor_status without,
                           struct doctor_check *ret)

@@ -45,7 +45,7 @@ void doctor_kernel_release(const char *release, struct doctor_check *ret)
         doctor_effect(ret, "varve is not tested there");
     } else if (number < 609) {
         doctor_found(ret, DOCTOR_WARN, "Linux %.80s, older than 6.9", release);
-        doctor_effect(ret, "volumes (not in this version) will not survive a killed worker");
+        doctor_effect(ret, "a worker's death interrupts workspaces");
     } else if (number < 612) {
         doctor_found(ret, DOCTOR_OK, "Linux %.80s (layer images need loop devices: 6.12)", release);
     } else {

@@ -85,14 +85,6 @@ static void test_this_host(void **state)
             fail_msg("%s", check.found);
         assert_string_equal(check.effect, "");
     }
-    void (*const devices[])(struct doctor_check *) = {doctor_host_fuse, doctor_host_loop};
-    for (size_t i = 0; i < ARRAY_SIZE(devices); i++) {
-        struct doctor_check check = {.status = DOCTOR_MISSING};
-        devices[i](&check);
-        assert_true(check.status != DOCTOR_MISSING);
-        assert_int_equal(check.effect[0] == '\0', check.status == DOCTOR_OK);
-        assert_non_null(strstr(check.found, "/dev/"));
-    }
 }
 
 static void test_a_missing_helper_is_said(void **state)
