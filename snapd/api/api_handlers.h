@@ -36,6 +36,14 @@ int api_snapshots_get(struct api_request *request, struct api_reply *reply, stru
 int api_snapshots_push(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_snapshots_remove(struct api_request *request, struct api_reply *reply, struct err *err);
 
+int api_workspaces_create(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_workspaces_list(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_workspaces_get(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_workspaces_mount(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_workspaces_unmount(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_workspaces_resize(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_workspaces_remove(struct api_request *request, struct api_reply *reply, struct err *err);
+
 int api_jobs_list(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_jobs_get(struct api_request *request, struct api_reply *reply, struct err *err);
 

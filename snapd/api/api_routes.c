@@ -29,6 +29,13 @@ static const struct api_route routes[] = {
     {"POST", "/v1/snapshots/{id}/export", API_BODY_OPTIONAL, false, api_exports_snapshot},
     {"POST", "/v1/snapshots/{id}/push", API_BODY_OPTIONAL, false, api_snapshots_push},
     {"DELETE", "/v1/snapshots/{id}", API_BODY_NONE, false, api_snapshots_remove},
+    {"POST", "/v1/workspaces", API_BODY_JSON, false, api_workspaces_create},
+    {"GET", "/v1/workspaces", API_BODY_NONE, false, api_workspaces_list},
+    {"GET", "/v1/workspaces/{name}", API_BODY_NONE, false, api_workspaces_get},
+    {"DELETE", "/v1/workspaces/{name}", API_BODY_NONE, false, api_workspaces_remove},
+    {"POST", "/v1/workspaces/{name}/mount", API_BODY_JSON, false, api_workspaces_mount},
+    {"POST", "/v1/workspaces/{name}/unmount", API_BODY_OPTIONAL, false, api_workspaces_unmount},
+    {"POST", "/v1/workspaces/{name}/resize", API_BODY_JSON, false, api_workspaces_resize},
     {"GET", "/v1/jobs", API_BODY_NONE, false, api_jobs_list},
     {"GET", "/v1/jobs/{id}", API_BODY_NONE, true, api_jobs_get},
 };

@@ -36,6 +36,9 @@ static void test_routes_and_their_variables(void **state)
         {"GET", "/v1/runs/a%2Fb", "/v1/runs/{id}", "a/b"},
         {"POST", "/v1/snapshots/s-1/push", "/v1/snapshots/{id}/push", "s-1"},
         {"GET", "/v1/snapshots/images/a:1", "/v1/snapshots/{ref...}", "images/a:1"},
+        {"GET", "/v1/workspaces/w", "/v1/workspaces/{name}", "w"},
+        {"GET", "/v1/workspaces/mount", "/v1/workspaces/{name}", "mount"},
+        {"POST", "/v1/workspaces/a%2Fb/mount", "/v1/workspaces/{name}/mount", "a/b"},
         {"GET", "/v1/jobs/j-1", "/v1/jobs/{id}", "j-1"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -92,6 +95,9 @@ static void test_methods_of_a_path(void **state)
                  {"/v1/uploads", "POST"},
                  {"/v1/images/import", "GET, HEAD, POST, DELETE"},
                  {"/v1/snapshots/s/push", "GET, HEAD, POST"},
+                 {"/v1/workspaces", "GET, HEAD, POST"},
+                 {"/v1/workspaces/w", "GET, HEAD, DELETE"},
+                 {"/v1/workspaces/w/resize", "POST"},
                  {"/v1/jobs", "GET, HEAD"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct api_request request = {0};

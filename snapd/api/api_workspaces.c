@@ -1,0 +1,300 @@
+/* Routes of workspaces. What the catalog alone tells is refused at once; what can be seen on the
+ * host may change until the job runs, and is the job's to look at. */
+#include "api_handlers.h"
+
+#include "catalog_workspace.h"
+#include "log.h"
+#include "volume_format.h"
+#include "workspace.h"
+
+#include <limits.h>
+#include <string.h>
+
+struct workspace_request {
+    struct node *node;
+    const char *name;
+    const char *path; /* mount; NULL else */
+    bool read_only;
+    int64_t size; /* resize; 0 else */
+    bool remove;
+};
+
+static int check_size(const json_t *params, struct err *err)
+{
+    const json_t *size = json_object_get(params, "size");
+    if (!size)
+        return 0;
+    json_int_t bytes = json_integer_value(size);
+    if (bytes >= (json_int_t)VOLUME_SIZE_MIN && bytes <= (json_int_t)VOLUME_SIZE_MAX)
+        return 0;
+    int rc =
+        err_fail(err, ERR_INVALID, "a workspace of %lld bytes cannot be made", (long long)bytes);
+    err_hint(err, "sizes go from 64 MiB to 1 TiB");
+    return rc;
+}
+
+/* Whether `path` lies in `dir` or is it. */
+static bool is_below(const char *path, const char *dir)
+{
+    size_t len = strlen(dir);
+    return strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+/* A path with one spelling, so that two of them can be compared. */
+static bool is_plain(const char *path)
+{
+    if (path[0] != '/' || path[1] == '\0')
+        return false;
+    while (*path == '/') {
+        path++;
+        size_t len = strcspn(path, "/");
+        if (len == 0 || (len == 1 && path[0] == '.') || (len == 2 && memcmp(path, "..", 2) == 0))
+            return false;
+        path += len;
+    }
+    return true;
+}
+
+/* A mount over what varved itself works with would take it away from it. */
+static int check_path(const struct node *node, const char *path, struct err *err)
+{
+    if (!is_plain(path)) {
+        int rc = err_fail(err, ERR_INVALID, "a workspace cannot be mounted at '%.1000s'", path);
+        err_hint(err, "give an absolute path below / without '.', '..' and double slashes");
+        return rc;
+    }
+    const char *const own[] = {node->data_dir, node->run_dir};
+    for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+        if (is_below(path, own[i]) || is_below(own[i], path)) {
+            int rc = err_fail(err, ERR_INVALID,
+                              "a workspace cannot be mounted at %.1000s: %.1000s is varved's own",
+                              path, own[i]);
+            err_hint(err, "choose a directory of yours");
+            return rc;
+        }
+    return 0;
+}
+
+/* Where it is mounted already: the same again is a repeat, which the job answers. */
+static int check_mount(const struct workspace_request *wanted,
+                       const struct catalog_workspace *workspace, struct err *err)
+{
+    const struct catalog_mount *mount = &workspace->mount;
+    if (!workspace->wanted ||
+        (strcmp(mount->path, wanted->path) == 0 && mount->read_only == wanted->read_only))
+        return 0;
+    int rc = err_fail(err, ERR_CONFLICT, "workspace %s is mounted at %s%s", wanted->name,
+                      mount->path, mount->read_only ? " read-only" : "");
+    err_hint(err, "unmount it there first: varve workspace unmount %s", wanted->name);
+    return rc;
+}
+
+/* A path belongs to one workspace, mounted or about to be. */
+static int check_free(struct node *node, const struct workspace_request *wanted, struct err *err)
+{
+    struct catalog_workspace *list = NULL;
+    size_t count = 0;
+    int rc = catalog_workspace_list(node->catalog, &list, &count, err);
+    for (size_t i = 0; i < count; i++) {
+        if (rc == 0 && list[i].wanted && strcmp(list[i].name, wanted->name) != 0 &&
+            strcmp(list[i].mount.path, wanted->path) == 0)
+            rc = err_fail(err, ERR_CONFLICT, "workspace %s is mounted at %s", list[i].name,
+                          wanted->path);
+        catalog_workspace_free(&list[i]);
+    }
+    free(list);
+    return rc;
+}
+
+/* The size that a volume gets when so many bytes are asked for. */
+static int64_t round_up(int64_t size)
+{
+    return (size + VOLUME_SIZE_UNIT - 1) / VOLUME_SIZE_UNIT * VOLUME_SIZE_UNIT;
+}
+
+static int check_known(const struct workspace_request *wanted,
+                       const struct catalog_workspace *workspace, struct err *err)
+{
+    if (wanted->path) {
+        int rc = check_mount(wanted, workspace, err);
+        return rc < 0 ? rc : check_free(wanted->node, wanted, err);
+    }
+    if (wanted->size > 0 && round_up(wanted->size) < workspace->volume.size) {
+        int rc = err_fail(err, ERR_INVALID, "workspace %s has %lld bytes and cannot become smaller",
+                          wanted->name, (long long)workspace->volume.size);
+        err_hint(err, "make a smaller one and copy; unused space is given back by itself");
+        return rc;
+    }
+    if (wanted->remove && workspace->wanted) {
+        int rc = err_fail(err, ERR_CONFLICT, "workspace %s is mounted at %s", wanted->name,
+                          workspace->mount.path);
+        err_hint(err, "unmount it first: varve workspace unmount %s", wanted->name);
+        return rc;
+    }
+    return 0;
+}
+
+static int check_verb(void *arg, struct err *err)
+{
+    const struct workspace_request *wanted = arg;
+    struct catalog_workspace workspace = {0};
+    int rc = catalog_workspace_get(wanted->node->catalog, wanted->name, &workspace, err);
+    if (rc == 0)
+        rc = check_known(wanted, &workspace, err);
+    catalog_workspace_free(&workspace);
+    return rc;
+}
+
+static int check_create(void *arg, struct err *err)
+{
+    const struct workspace_request *wanted = arg;
+    struct err missing = ERR_INIT;
+    struct catalog_workspace workspace = {0};
+    int rc = catalog_workspace_get(wanted->node->catalog, wanted->name, &workspace, &missing);
+    catalog_workspace_free(&workspace);
+    if (rc < 0)
+        return missing.code == ERR_NOT_FOUND ? 0 : err_fail(err, missing.code, "%s", missing.text);
+    rc = err_fail(err, ERR_EXISTS, "workspace %s exists", wanted->name);
+    err_hint(err, "choose another name; varve workspace inspect %s shows it", wanted->name);
+    return rc;
+}
+
+static int submit(struct api_request *request, const char *kind, const json_t *params,
+                  struct workspace_request *wanted, int (*check)(void *arg, struct err *err),
+                  struct api_reply *reply, struct err *err)
+{
+    char object[ID_LEN_MAX + 16];
+    snprintf(object, sizeof object, "workspace:%s", wanted->name);
+    wanted->node = request->node;
+    struct job_request job = {
+        .kind = kind, .object = object, .params = params, .check = check, .check_arg = wanted};
+    return api_jobs_submit(request, &job, reply, err);
+}
+
+/* Checks the workspace's name in the path and the body; `ret` gets the name too. */
+static int verb_params(struct api_request *request, const struct api_member *members, size_t count,
+                       json_t **ret, struct err *err)
+{
+    cleanup_json json_t *params = NULL;
+    int rc = id_check(request->arg, "workspace name", err);
+    if (rc == 0)
+        rc = api_request_params(request, members, count, &params, err);
+    if (rc < 0)
+        return rc;
+    if (json_object_set_new(params, "name", json_string(request->arg)) < 0)
+        return err_fail(err, ERR_INTERNAL, "no memory for the request");
+    *ret = steal_ptr(params);
+    return 0;
+}
+
+int api_workspaces_create(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    static const struct api_member members[] = {{"name", API_STRING, true, 0},
+                                                {"size", API_INTEGER, false, 0}};
+    cleanup_json json_t *params = NULL;
+    int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
+    if (rc < 0)
+        return rc;
+    struct workspace_request wanted = {.name = json_string_value(json_object_get(params, "name"))};
+    rc = id_check(wanted.name, "workspace name", err);
+    if (rc == 0)
+        rc = check_size(params, err);
+    return rc < 0 ? rc
+                  : submit(request, workspace_create_job.name, params, &wanted, check_create, reply,
+                           err);
+}
+
+int api_workspaces_mount(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    static const struct api_member members[] = {{"path", API_STRING, true, PATH_MAX - 1},
+                                                {"read_only", API_BOOL, false, 0}};
+    cleanup_json json_t *params = NULL;
+    int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
+    if (rc < 0)
+        return rc;
+    struct workspace_request wanted = {.name = request->arg,
+                                       .path = json_string_value(json_object_get(params, "path")),
+                                       .read_only =
+                                           json_is_true(json_object_get(params, "read_only"))};
+    rc = check_path(request->node, wanted.path, err);
+    return rc < 0
+               ? rc
+               : submit(request, workspace_mount_job.name, params, &wanted, check_verb, reply, err);
+}
+
+int api_workspaces_unmount(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    static const struct api_member members[] = {{"abandon", API_BOOL, false, 0}};
+    cleanup_json json_t *params = NULL;
+    int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
+    struct workspace_request wanted = {.name = request->arg};
+    return rc < 0 ? rc
+                  : submit(request, workspace_unmount_job.name, params, &wanted, check_verb, reply,
+                           err);
+}
+
+int api_workspaces_resize(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    static const struct api_member members[] = {{"size", API_INTEGER, true, 0}};
+    cleanup_json json_t *params = NULL;
+    int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
+    if (rc == 0)
+        rc = check_size(params, err);
+    if (rc < 0)
+        return rc;
+    struct workspace_request wanted = {.name = request->arg,
+                                       .size = json_integer_value(json_object_get(params, "size"))};
+    return submit(request, workspace_resize_job.name, params, &wanted, check_verb, reply, err);
+}
+
+int api_workspaces_remove(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    cleanup_json json_t *params = NULL;
+    int rc = verb_params(request, NULL, 0, &params, err);
+    struct workspace_request wanted = {.name = request->arg, .remove = true};
+    return rc < 0 ? rc
+                  : submit(request, workspace_rm_job.name, params, &wanted, check_verb, reply, err);
+}
+
+/* A workspace that cannot be shown is listed all the same, with the reason. */
+static json_t *listed(struct node *node, const struct catalog_workspace *workspace)
+{
+    struct err failure = ERR_INIT;
+    json_t *json = workspace_json(node, workspace, &failure);
+    if (json)
+        return json;
+    log_event(LOG_WARN, "workspace-unreadable", "workspace", workspace->name, "error", failure.text,
+              NULL);
+    return json_pack("{s:o, s:s, s:o}", "name", api_text(workspace->name), "state",
+                     catalog_volume_state_name(workspace->volume.state), "error",
+                     api_error(err_code_name(failure.code), failure.text, failure.hint));
+}
+
+int api_workspaces_list(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    struct catalog_workspace *workspaces = NULL;
+    size_t count = 0;
+    int rc = catalog_workspace_list(request->node->catalog, &workspaces, &count, err);
+    if (rc < 0)
+        return rc;
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        (void)json_array_append_new(list, listed(request->node, &workspaces[i]));
+        catalog_workspace_free(&workspaces[i]);
+    }
+    free(workspaces);
+    return api_reply_set(reply, 200, json_pack("{s:o}", "workspaces", list), err);
+}
+
+int api_workspaces_get(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    struct catalog_workspace workspace = {0};
+    int rc = id_check(request->arg, "workspace name", err);
+    if (rc == 0)
+        rc = catalog_workspace_get(request->node->catalog, request->arg, &workspace, err);
+    if (rc < 0)
+        return rc;
+    json_t *body = workspace_json(request->node, &workspace, err);
+    catalog_workspace_free(&workspace);
+    return body ? api_reply_set(reply, 200, body, err) : -(err && err->num ? err->num : ENOMEM);
+}
