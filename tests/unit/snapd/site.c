@@ -3,6 +3,7 @@
 #include "catalog_image.h"
 #include "catalog_run.h"
 #include "catalog_snapshot.h"
+#include "catalog_workspace.h"
 #include "cleanup.h"
 #include "engine.h"
 #include "remote_oci.h"
@@ -53,6 +54,11 @@ static const struct job_kind kinds[] = {
     {.name = "snapshot.create", .run = run_note, .id_prefix = "s"},
     {.name = "snapshot.push", .run = run_note},
     {.name = "snapshot.rm", .run = run_note},
+    {.name = "workspace.create", .run = run_note},
+    {.name = "workspace.mount", .run = run_note},
+    {.name = "workspace.unmount", .run = run_note},
+    {.name = "workspace.resize", .run = run_note},
+    {.name = "workspace.rm", .run = run_note},
 };
 
 static void must(int rc, const struct err *err)
@@ -362,4 +368,21 @@ void site_add_snapshot(struct site *site, const char *id, const char *run, const
                                         .bytes_total = 2,
                                         .entries = 3};
     must(catalog_snapshot_add(site->node.catalog, &snapshot, &err), &err);
+}
+
+void site_add_workspace(struct site *site, const char *name, int64_t size, const char *path,
+                        bool read_only)
+{
+    static atomic_int made;
+    struct err err = ERR_INIT;
+    struct catalog *catalog = site->node.catalog;
+    char id[16];
+    snprintf(id, sizeof id, "%012x", (unsigned)atomic_fetch_add(&made, 1));
+    struct catalog_volume volume = {.id = id, .lineage = id, .size = size};
+    must(catalog_workspace_add(catalog, name, "n1", &volume, &err), &err);
+    must(catalog_volume_set_state(catalog, id, CATALOG_VOLUME_DETACHED, &err), &err);
+    if (!path)
+        return;
+    struct catalog_mount mount = {.volume = id, .path = (char *)path, .read_only = read_only};
+    must(catalog_mount_add(catalog, &mount, &err), &err);
 }

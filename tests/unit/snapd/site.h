@@ -85,3 +85,6 @@ void site_add_run(struct site *site, const char *id, const char *image);
 /* A snapshot of a run. */
 void site_add_snapshot(struct site *site, const char *id, const char *run, const char *image,
                        const char *name, const char *tag);
+/* A workspace that is detached; with a path it is to be mounted there. */
+void site_add_workspace(struct site *site, const char *name, int64_t size, const char *path,
+                        bool read_only);
