@@ -46,5 +46,8 @@ static_assert(sizeof(struct map_log_block) == VOLUME_BLOCK, "as on disk");
 
 /* The checksum of a block whose own field for it is at `field` (4 bytes, taken as 0). */
 uint32_t map_log_crc(const void *block, size_t field);
-/* Chunks of the largest volume that a base can list. */
+/* map_log_open() of an open file, without the sync. `fd` becomes that of `ret` on success. */
+int map_log_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, map_log_take *take,
+                 void *arg, struct map_log *ret, struct err *err);
+/* Blocks of base that the largest volume can need. */
 #define MAP_LOG_BASE_MAX ((VOLUME_SIZE_MAX / VOLUME_CHUNK + MAP_LOG_RECORDS - 1) / MAP_LOG_RECORDS)

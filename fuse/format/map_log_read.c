@@ -178,7 +178,7 @@ static int read_blocks(struct reading *reading, struct err *err)
     return 0;
 }
 
-int map_log_open(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, map_log_take *take,
+int map_log_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, map_log_take *take,
                  void *arg, struct map_log *ret, struct err *err)
 {
     cleanup_free struct map_log_block *buffer =
@@ -186,10 +186,7 @@ int map_log_open(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
     cleanup_free void *block = aligned_alloc(VOLUME_BLOCK, VOLUME_BLOCK);
     if (!buffer || !block)
         return err_errno(err, ENOMEM, "cannot read the disk map");
-    cleanup_fd int fd = fdio_open_beneath(dir_fd, MAP_LOG_NAME, O_RDWR | O_NOFOLLOW, 0);
-    if (fd < 0)
-        return err_errno(err, fd, "cannot open the disk map");
-    struct map_log log = {.dir_fd = dir_fd, .fd = fd};
+    struct map_log log = {.dir_fd = -1, .fd = fd};
     memcpy(log.uuid, uuid, sizeof log.uuid);
     struct reading reading = {
         .log = &log, .size = size, .take = take, .arg = arg, .first = UINT64_MAX, .buffer = buffer};
@@ -198,13 +195,31 @@ int map_log_open(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
         rc = read_blocks(&reading, err);
     if (rc < 0)
         return rc;
-    /* A writer that was killed may have synced nothing of what was read here; a later flush on top
-     * of it would look like damage after a power cut. */
-    if (fdatasync(fd) < 0)
-        return err_errno(err, errno, "cannot sync the disk map");
     log.closed = log.closed && log.next_block == log.base_blocks + 1 && !log.torn;
     log.block = steal_ptr(block);
-    log.fd = steal_fd(&fd);
+    *ret = log;
+    return 0;
+}
+
+int map_log_open(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, map_log_take *take,
+                 void *arg, struct map_log *ret, struct err *err)
+{
+    cleanup_fd int fd = fdio_open_beneath(dir_fd, MAP_LOG_NAME, O_RDWR | O_NOFOLLOW, 0);
+    if (fd < 0)
+        return err_errno(err, fd, "cannot open the disk map");
+    struct map_log log;
+    int rc = map_log_read(fd, uuid, size, take, arg, &log, err);
+    if (rc < 0)
+        return rc;
+    log.dir_fd = dir_fd;
+    /* A writer that was killed may have synced nothing of what was read here; a later flush on top
+     * of it would look like damage after a power cut. */
+    if (fdatasync(fd) < 0) {
+        rc = err_errno(err, errno, "cannot sync the disk map");
+        free(log.block);
+        return rc;
+    }
+    (void)steal_fd(&fd);
     *ret = log;
     return 0;
 }
