@@ -1,0 +1,32 @@
+/* recorder.h - writes down what a program does to files, for replays of power cuts
+ * (tests/support/replay.py).
+ *
+ * Linked into a program together with --wrap of the calls that change or sync files, it appends a
+ * record to the file $VARVE_RECORD before and after each: what the kernel was asked for, with the
+ * bytes, and what it answered. Records are appended by one system call each, so several threads and
+ * processes may share the file, and their order in it is one in which things happened: what ended
+ * before something else began stands before it.
+ *
+ * Without the variable it records nothing. With $VARVE_RECORD_SLOW it sleeps after some of the
+ * calls, so that what other threads do falls between two steps more often.
+ */
+#pragma once
+
+#include <stdint.h>
+
+struct recorder_entry {
+    char magic[4]; /* "VREC" */
+    uint8_t kind;  /* upper case: begins; lower case: has ended, with `result` */
+    uint8_t zeros[3];
+    uint64_t id; /* process and number of the call */
+    uint64_t inode;
+    uint64_t offset;
+    uint64_t length;
+    int64_t result;
+    uint32_t payload; /* bytes that follow */
+    uint32_t flags;   /* of fallocate */
+};
+_Static_assert(sizeof(struct recorder_entry) == 56, "as the reader knows it");
+
+/* A note of the program's own, with three numbers. */
+void recorder_note(char kind, uint64_t a, uint64_t b, uint64_t c);
