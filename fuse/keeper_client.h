@@ -8,8 +8,8 @@
  *
  * Deadlines: every call has one, in milliseconds, for all that it does. A keeper that does not
  * answer by then (stopped, or starved) is left connected, but the connection for requests is taken
- * down, as its answers would come late; the call ends with -ETIMEDOUT. Whether it is to be replaced
- * is the caller's decision; keeper_client_replace() does it.
+ * down, as its answers would come late; the call ends with ERR_UNREACHABLE. Whether it is to be
+ * replaced is the caller's decision; keeper_client_replace() does it.
  *
  * Two programs, or threads, that start keeper at once end up with one: keeper holds a lock, and
  * whoever meets it connects to the winner.

@@ -165,7 +165,7 @@ static int close_map(struct volumes *volumes, struct volume *volume, struct err 
     for (;;) {
         int rc = volumes_keeper_start(volumes, volume, err);
         if (rc == 0)
-            rc = worker_client_close(volumes->workers_fd, volume->id, SLICE_MS, err);
+            rc = worker_client_close(volumes->workers_fd, volume->id, false, SLICE_MS, err);
         if (rc == 0 || volumes_now_ms() >= until)
             return rc;
         if (rc == -EBUSY && is_open(volume))

@@ -5,7 +5,7 @@
  *
  * Deadlines: each call has one, in milliseconds. A request to a worker that has died waits for its
  * successor until then; when a worker dies after it took the request, the request is sent again
- * (each can be repeated). Afterwards -ETIMEDOUT, ERR_UNREACHABLE: the worker is stopped, or dead
+ * (each can be repeated). Afterwards ERR_UNREACHABLE: the worker is stopped, or dead
  * and nobody starts another one, or busy with the disk.
  *
  * `workers_fd` is RUN/workers, in all calls; paths longer than a socket's name may be are no
@@ -37,8 +37,9 @@ int worker_client_stats(int workers_fd, const char *id, int wait_ms, struct err 
 int worker_client_flush(int workers_fd, const char *id, int wait_ms, struct err *err);
 int worker_client_resize(int workers_fd, const char *id, uint64_t size, int wait_ms,
                          struct err *err);
-/* ERR_CONFLICT while `device` is open. */
-int worker_client_close(int workers_fd, const char *id, int wait_ms, struct err *err);
+/* ERR_CONFLICT while `device` is open. `force`: also while an open of it is counted, for when the
+ * FUSE mount is known to be gone. */
+int worker_client_close(int workers_fd, const char *id, bool force, int wait_ms, struct err *err);
 /* ERR_CONFLICT unless closed or `force`. A worker that ends before its answer has come is no
  * failure: whether it is gone, the pidfd and keeper's event say. Tell keeper STAY first, or a
  * worker that is killed in the middle has a successor. */

@@ -1,0 +1,174 @@
+#include "worker_client.h"
+
+#include "wire_call.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+struct socket_name {
+    char s[32];
+};
+
+static int name_of(const char *id, struct socket_name *ret, struct err *err)
+{
+    if (strlen(id) != VOLUME_ID_LEN || strchr(id, '/'))
+        return err_fail(err, ERR_INVALID, "'%.40s' is no ID of a volume", id);
+    (void)snprintf(ret->s, sizeof ret->s, "%s.sock", id);
+    return 0;
+}
+
+/* Makes the name free unless somebody listens. */
+static int clear_name(int workers_fd, const struct socket_name *name, struct err *err)
+{
+    cleanup_fd int fd = wire_connect(workers_fd, name->s, wire_deadline(0));
+    if (fd >= 0 || fd == -ETIMEDOUT)
+        return err_fail(err, ERR_CONFLICT, "a process still holds the control socket %s", name->s);
+    if (fd == -ENOENT)
+        return 0;
+    if (fd != -ECONNREFUSED)
+        return err_errno(err, fd, "cannot find out who holds the control socket %s", name->s);
+    if (unlinkat(workers_fd, name->s, 0) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot remove the stale control socket %s", name->s);
+    return 0;
+}
+
+int worker_client_listen(int workers_fd, const char *id, struct err *err)
+{
+    struct socket_name name;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int rc = name_of(id, &name, err);
+    if (rc == 0)
+        rc = clear_name(workers_fd, &name, err);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", workers_fd,
+                   name.s);
+    cleanup_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    /* The name gets the mode of the socket's inode, less the umask. */
+    if (fd < 0 || fchmod(fd, 0600) < 0 ||
+        bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, SOMAXCONN) < 0)
+        return err_errno(err, errno, "cannot make the control socket %s", name.s);
+    return steal_fd(&fd);
+}
+
+int worker_client_unlink(int workers_fd, const char *id, struct err *err)
+{
+    struct socket_name name;
+    int rc = name_of(id, &name, err);
+    if (rc == 0 && unlinkat(workers_fd, name.s, 0) < 0 && errno != ENOENT)
+        rc = err_errno(err, errno, "cannot remove the control socket %s", name.s);
+    return rc;
+}
+
+/* One attempt. -ECONNRESET: the worker died with it. */
+static int ask_once(int workers_fd, const struct socket_name *name, const struct volume_wire *ask,
+                    struct volume_wire *ret, int fds[VOLUME_WIRE_FDS_MAX], size_t *ret_count,
+                    int64_t deadline)
+{
+    cleanup_fd int fd = wire_connect(workers_fd, name->s, deadline);
+    if (fd < 0)
+        return fd;
+    int rc = wire_send(fd, ask, sizeof *ask, NULL, 0, deadline);
+    if (rc < 0)
+        return rc;
+    return wire_receive(fd, ret, sizeof *ret, fds, VOLUME_WIRE_FDS_MAX, ret_count, deadline);
+}
+
+static int check_answer(const struct volume_wire *ask, const struct volume_wire *answer)
+{
+    if (answer->magic != ask->magic)
+        return -EBADMSG;
+    if (answer->version != ask->version)
+        return -EPROTONOSUPPORT;
+    if (answer->op != ask->op || answer->status > 0)
+        return -EBADMSG;
+    return answer->status;
+}
+
+/* `what` begins the message of a failure: "cannot flush". */
+static int ask_worker(int workers_fd, const char *id, const struct volume_wire *ask,
+                      struct volume_fds *ret_fds, const char *what, int wait_ms, struct err *err)
+{
+    const int64_t deadline = wire_deadline(wait_ms);
+    struct volume_wire answer = {.text = ""};
+    struct socket_name name;
+    int fds[VOLUME_WIRE_FDS_MAX];
+    size_t count = 0;
+    int rc = name_of(id, &name, err);
+    if (rc < 0)
+        return rc;
+    for (;;) {
+        rc = ask_once(workers_fd, &name, ask, &answer, fds, &count, deadline);
+        if (rc != -ECONNRESET || ask->op == VOLUME_WIRE_STOP)
+            break;
+        rc = wire_pause(deadline);
+        if (rc < 0)
+            break;
+    }
+    if (rc == -ECONNRESET)
+        return 0; /* STOP alone: it ended */
+    if (rc == -ENOENT || rc == -ECONNREFUSED)
+        return err_fail(err, ERR_NOT_FOUND, "%s: volume %s has no worker", what, id);
+    const int must = ask->op == VOLUME_WIRE_ATTACH && rc == 0 ? VOLUME_FDS_MUST : 0;
+    if (rc == 0)
+        rc = check_answer(ask, &answer);
+    answer.text[sizeof answer.text - 1] = '\0';
+    struct volume_fds got = volume_fds_from_array(fds, (int)count);
+    if (rc == 0 && (int)count < must)
+        rc = -EBADMSG;
+    if (rc == 0 && ret_fds)
+        *ret_fds = got;
+    else
+        for (size_t i = 0; i < count; i++)
+            (void)close(fds[i]);
+    return rc < 0 ? wire_fail(err, rc, answer.text, "%s: worker of volume %s", what, id) : 0;
+}
+
+static int ask_plain(int workers_fd, const char *id, enum volume_wire_op op, uint64_t arg,
+                     const char *what, int wait_ms, struct err *err)
+{
+    const struct volume_wire ask = {
+        .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = op, .arg = {arg}};
+    return ask_worker(workers_fd, id, &ask, NULL, what, wait_ms, err);
+}
+
+int worker_client_ping(int workers_fd, const char *id, int wait_ms, struct err *err)
+{
+    return ask_plain(workers_fd, id, VOLUME_WIRE_PING, 0, "cannot reach a worker", wait_ms, err);
+}
+
+int worker_client_attach(int workers_fd, const char *id, int wait_ms, struct volume_fds *ret,
+                         struct err *err)
+{
+    const struct volume_wire ask = {
+        .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = VOLUME_WIRE_ATTACH};
+    return ask_worker(workers_fd, id, &ask, ret, "cannot take a volume over", wait_ms, err);
+}
+
+int worker_client_stats(int workers_fd, const char *id, int wait_ms, struct err *err)
+{
+    return ask_plain(workers_fd, id, VOLUME_WIRE_STATS, 0, "cannot count", wait_ms, err);
+}
+
+int worker_client_flush(int workers_fd, const char *id, int wait_ms, struct err *err)
+{
+    return ask_plain(workers_fd, id, VOLUME_WIRE_FLUSH, 0, "cannot flush", wait_ms, err);
+}
+
+int worker_client_resize(int workers_fd, const char *id, uint64_t size, int wait_ms,
+                         struct err *err)
+{
+    return ask_plain(workers_fd, id, VOLUME_WIRE_RESIZE, size, "cannot resize", wait_ms, err);
+}
+
+int worker_client_close(int workers_fd, const char *id, bool force, int wait_ms, struct err *err)
+{
+    return ask_plain(workers_fd, id, VOLUME_WIRE_CLOSE, force, "cannot close", wait_ms, err);
+}
+
+int worker_client_stop(int workers_fd, const char *id, bool force, int wait_ms, struct err *err)
+{
+    return ask_plain(workers_fd, id, VOLUME_WIRE_STOP, force, "cannot stop", wait_ms, err);
+}
