@@ -7,7 +7,7 @@
  * when it does. At most DEADLINE_CHILD_LEFT_MAX may be left behind; then further calls are refused.
  *
  * The child is a fork of a process that may have threads: its function may use system calls, stack
- * memory and snprintf, no allocation, no locks, no logging.
+ * memory, snprintf and the C library's allocation, no locks, no logging.
  *
  * Threads: calls may be made by several threads at once.
  */

@@ -8,6 +8,8 @@
  * in flight in a socket is nobody's. The files of processes with more rights than the caller (pid
  * 1 of some hosts) cannot be read; those count when the mount is their root. The calling process
  * itself is not counted.
+ *
+ * Looking at the memory of a process that is stuck in the kernel can take as long as that.
  */
 #pragma once
 

@@ -2,11 +2,13 @@
  *
  * Two kinds: processes that have it open (a file, directory or mapping on the file system, or the
  * device node itself), and other mount namespaces in which the file system is still mounted:
- * an unmount here does not reach those that are private (experiment X17). Of a namespace one
- * process stands for all; "pid 1's" namespace and our own do not count for the second kind.
+ * an unmount here does not reach those that are private (X17). Of a namespace one
+ * process stands for all. Our own does not count for the second kind.
  *
- * For messages: a moment's look, at most VOLUME_HOLDERS_SHOWN by name. Reads /proc alone and never
- * waits for the device. Threads of kernel users (a loop device on top, a swap file) are nobody's.
+ * For messages: a moment's look, at most VOLUME_HOLDERS_SHOWN by name. Reads /proc alone; as a
+ * process that is stuck can keep whoever looks at it waiting, this is done in a child for at most
+ * VOLUME_HOLDERS_WAIT_MS, and the text says so when that was not enough. Threads of kernel users (a
+ * loop device on top, a swap file) are nobody's.
  */
 #pragma once
 
@@ -17,6 +19,7 @@
 enum {
     VOLUME_HOLDERS_SHOWN = 5,
     VOLUME_HOLDERS_TEXT_MAX = 512,
+    VOLUME_HOLDERS_WAIT_MS = 3000,
 };
 
 struct volume_holders {

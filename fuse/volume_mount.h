@@ -5,10 +5,10 @@
  * "fuse.varve", the source "varve", is nosuid, nodev and noexec, and only root may use it (no
  * allow_other).
  *
- * Nothing here but the unmount touches the file system behind the mount; that one runs in a child
- * with a deadline. A mount is made in the namespace of the process; the run directory is a shared
- * mount, so it reaches the other namespaces, and an unmount does too, but a process that made
- * a namespace of its own in between keeps its copy (experiment X17).
+ * What may wait for the server runs in a child with a deadline (deadline_child.h). A mount is made
+ * in the namespace of the process; the run directory is a shared mount, so it reaches the other
+ * namespaces, and an unmount does too, but a process that made a namespace of its own in between
+ * keeps its copy (experiment X17).
  */
 #pragma once
 
@@ -21,18 +21,19 @@
 #define VOLUME_MOUNT_TYPE   "fuse.varve"
 #define VOLUME_MOUNT_SOURCE "varve"
 
-/* Opens /dev/fuse and mounts it at `path`, an existing directory with nothing mounted on it.
- * Returns the descriptor (the caller owns it), or -errno. ERR_UNSUPPORTED with a hint: there is no
- * /dev/fuse. ERR_DENIED. ERR_CONFLICT: something is mounted there. */
+/* Opens /dev/fuse and mounts it at `path`, an existing directory (no symbolic link anywhere) with
+ * nothing mounted on it. Returns the descriptor (the caller owns it), or -errno. ERR_UNSUPPORTED
+ * with a hint: there is no /dev/fuse. ERR_DENIED. ERR_CONFLICT: something is mounted there. */
 int volume_mount_make(const char *path, struct err *err);
 /* Whether a mount of ours is the topmost one at `path`: 1 and its device number (its minor is the
  * number of the connection below /sys/fs/fuse/connections), 0 when nothing is mounted there (or
  * there is no such path), ERR_CONFLICT for something else. Asks the server nothing. */
 int volume_mount_look(const char *path, dev_t *ret_device, struct err *err);
-/* Whether the connection is listed by the kernel (1) or was aborted or ended (0). Needs fusectl,
- * which is mounted for the look where it is not; -errno. */
-int volume_mount_connected(dev_t device, struct err *err);
-/* Ends the connection: every request is answered with an error from here on. */
+/* Whether the connection of the mount has ended (1: every access fails) or is served (0).
+ * ERR_UNREACHABLE: no answer in time, so it has not ended. */
+int volume_mount_is_dead(const char *path, int wait_ms, struct err *err);
+/* Ends a connection: every request is answered with an error from here on. One that is not there is
+ * no failure. */
 int volume_mount_abort(dev_t device, struct err *err);
 /* Takes the mount away. ERR_CONFLICT: it is in use. Nothing mounted is no failure. `lazy`: from
  * this path at once, in truth when the last user is gone. */

@@ -1,0 +1,345 @@
+#include "volume_fs.h"
+
+#include "cleanup.h"
+#include "deadline_child.h"
+#include "mount_context.h"
+#include "mountinfo.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+/* After the headers of the C library, whose sys/mount.h has the same names as linux/mount.h. */
+#include <sys/mount.h>
+
+#define EXT4_MAGIC 0xef53U
+#ifndef EXT4_IOC_SHUTDOWN
+#define EXT4_IOC_SHUTDOWN _IOR('X', 125, uint32_t)
+#endif
+
+static const char hint[] = "the volume's worker may be stopped";
+static const char errors_option[] = "errors=remount-ro";
+
+/* For the arguments of calls. */
+struct fs_args {
+    const char *device_path;
+    const char *path;
+    dev_t device;
+    bool flag; /* read_only or lazy */
+    uint64_t from;
+    uint64_t len;
+    const uint8_t *uuid;
+};
+
+static int run(const char *what, int wait_ms, deadline_child_call *call, struct fs_args *args,
+               void *result, size_t result_len, struct err *err)
+{
+    const struct deadline_child child = {.what = what, .wait_ms = wait_ms, .hint = hint};
+    return deadline_child_run(&child, call, args, result, result_len, NULL, err);
+}
+
+static int call_look(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    (void)ret_fd;
+    cleanup_fd int fd = open(args->device_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open %s", args->device_path);
+    return ext4_super_read(fd, args->uuid, args->len, result, err);
+}
+
+int volume_fs_look(const char *device_path, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
+                   int wait_ms, struct ext4_super *ret, struct err *err)
+{
+    struct fs_args args = {.device_path = device_path, .uuid = uuid, .len = size};
+    return run("read the superblock of a volume", wait_ms, call_look, &args, ret, sizeof *ret, err);
+}
+
+static int fail_context(int context, int num, const struct fs_args *args, struct err *err)
+{
+    char messages[MOUNT_CONTEXT_TEXT_MAX];
+    mount_context_messages(context, messages);
+    if (num == EBUSY)
+        return err_fail(err, ERR_CONFLICT, "%s is in use, it cannot be mounted", args->device_path);
+    return messages[0] == '\0'
+               ? err_errno(err, num, "cannot mount %s", args->device_path)
+               : err_errno(err, num, "cannot mount %s: %s", args->device_path, messages);
+}
+
+/* The mount, attached nowhere. Returns a descriptor of it, or -errno. */
+static int make_detached(const struct fs_args *args, struct err *err)
+{
+    unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME |
+                          (args->flag ? MOUNT_ATTR_RDONLY : 0U);
+    cleanup_fd int context = fsopen("ext4", FSOPEN_CLOEXEC);
+    if (context < 0 && errno == ENODEV)
+        return err_fail(err, ERR_UNSUPPORTED, "this kernel has no file system ext4");
+    if (context < 0)
+        return err_errno(err, errno, "cannot use the file system ext4");
+    if (fsconfig(context, FSCONFIG_SET_STRING, "source", args->device_path, 0) < 0 ||
+        fsconfig(context, FSCONFIG_SET_STRING, "errors", "remount-ro", 0) < 0 ||
+        (args->flag && fsconfig(context, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0) ||
+        fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return fail_context(context, errno, args, err);
+    int fd = fsmount(context, FSMOUNT_CLOEXEC, attributes);
+    return fd < 0 ? fail_context(context, errno, args, err) : fd;
+}
+
+/* Whether it is what was asked for; its mount ID in *ret. */
+static int check_mount(int mount_fd, const struct fs_args *args, uint64_t *ret, struct err *err)
+{
+    const unsigned long wanted =
+        ST_NOSUID | ST_NODEV | ST_NOATIME | (args->flag ? (unsigned long)ST_RDONLY : 0UL);
+    struct statfs fs;
+    struct statx stx;
+    if (fstatfs(mount_fd, &fs) < 0 ||
+        statx(mount_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &stx) < 0)
+        return err_errno(err, errno, "cannot stat the mounted volume");
+    unsigned long found = (unsigned long)fs.f_flags;
+    if ((uint32_t)fs.f_type != EXT4_MAGIC)
+        return err_fail(err, ERR_INTERNAL, "the volume was mounted as another file system");
+    if ((found & wanted) != wanted || (!args->flag && (found & ST_RDONLY)))
+        return err_fail(err, ERR_UNSUPPORTED,
+                        "the kernel did not mount %s as it was told to (flags 0x%lx)",
+                        args->device_path, found);
+    *ret = stx.stx_mnt_id;
+    return 0;
+}
+
+static int open_target(const char *path, struct err *err)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS};
+    struct statx stx;
+    cleanup_fd int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    if (fd < 0 && errno == ELOOP)
+        return err_fail(err, ERR_INVALID, "there is a symbolic link in %s", path);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open the directory %s", path);
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &stx) < 0)
+        return err_errno(err, errno, "cannot stat %s", path);
+    if (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT)
+        return err_fail(err, ERR_CONFLICT, "something is mounted at %s already", path);
+    return steal_fd(&fd);
+}
+
+/* Where this is killed it is before the mount has a place, and it goes with the descriptor. */
+static int call_mount(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    uint64_t id;
+    (void)ret_fd;
+    cleanup_fd int target = open_target(args->path, err);
+    if (target < 0)
+        return target;
+    cleanup_fd int mount = make_detached(args, err);
+    int rc = mount < 0 ? mount : check_mount(mount, args, &id, err);
+    if (rc < 0)
+        return rc;
+    if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+        return err_errno(err, errno, "cannot attach the mounted volume at %s", args->path);
+    memcpy(result, &id, sizeof id);
+    return 0;
+}
+
+/* What the file system does about errors: stands only in mountinfo. */
+static int check_options(uint64_t id, const char *path, struct err *err)
+{
+    cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
+    struct mountinfo_entry entry;
+    int rc = mountinfo_open("self", &info, err);
+    while (rc >= 0 && (rc = mountinfo_next(&info, &entry, err)) > 0) {
+        if (entry.id != id)
+            continue;
+        if (mountinfo_has_option(entry.super_options, errors_option))
+            return 0;
+        return err_fail(err, ERR_UNSUPPORTED, "the kernel mounted %s without %s (options %.200s)",
+                        path, errors_option, entry.super_options);
+    }
+    return rc < 0 ? rc : err_fail(err, ERR_INTERNAL, "the mount at %s is not listed", path);
+}
+
+int volume_fs_mount(const char *device_path, const char *path, bool read_only, int wait_ms,
+                    struct err *err)
+{
+    struct fs_args args = {.device_path = device_path, .path = path, .flag = read_only};
+    uint64_t id;
+    int rc = run("mount a volume", wait_ms, call_mount, &args, &id, sizeof id, err);
+    if (rc < 0)
+        return rc;
+    rc = check_options(id, path, err);
+    if (rc < 0)
+        (void)umount2(path, UMOUNT_NOFOLLOW | MNT_DETACH);
+    return rc;
+}
+
+static int fail_other(const char *path, struct err *err)
+{
+    return err_fail(err, ERR_CONFLICT, "something else than the volume is mounted at %s", path);
+}
+
+int volume_fs_mounted(const char *path, dev_t device, struct err *err)
+{
+    struct statx stx;
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &stx) <
+        0)
+        return errno == ENOENT || errno == ENOTDIR ? 0
+                                                   : err_errno(err, errno, "cannot stat %s", path);
+    if (!(stx.stx_attributes & STATX_ATTR_MOUNT_ROOT))
+        return 0;
+    return makedev(stx.stx_dev_major, stx.stx_dev_minor) == device ? 1 : fail_other(path, err);
+}
+
+/* Where nothing is mounted this is a failure. */
+static int must_be_mounted(const char *path, dev_t device, struct err *err)
+{
+    int rc = volume_fs_mounted(path, device, err);
+    return rc == 0 ? err_fail(err, ERR_NOT_FOUND, "no volume is mounted at %s", path) : rc;
+}
+
+/* The root directory of the mount, which may have changed since the look. */
+static int open_root(const char *path, dev_t device, int flags, struct err *err)
+{
+    struct stat st;
+    int rc = must_be_mounted(path, device, err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int fd = open(path, flags | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open %s", path);
+    if (fstat(fd, &st) < 0)
+        return err_errno(err, errno, "cannot stat %s", path);
+    return st.st_dev == device ? steal_fd(&fd) : fail_other(path, err);
+}
+
+int volume_fs_open(const char *path, dev_t device, struct err *err)
+{
+    return open_root(path, device, O_RDONLY, err);
+}
+
+static int call_unmount(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    (void)result;
+    (void)ret_fd;
+    if (umount2(args->path, UMOUNT_NOFOLLOW | (args->flag ? MNT_DETACH : 0)) == 0)
+        return 0;
+    return errno == EBUSY ? err_fail(err, ERR_CONFLICT, "%s is in use", args->path)
+                          : err_errno(err, errno, "cannot unmount %s", args->path);
+}
+
+int volume_fs_unmount(const char *path, dev_t device, bool lazy, int wait_ms, struct err *err)
+{
+    struct fs_args args = {.path = path, .flag = lazy};
+    int rc = volume_fs_mounted(path, device, err);
+    return rc <= 0 ? rc : run("unmount a volume", wait_ms, call_unmount, &args, NULL, 0, err);
+}
+
+static int call_sync(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    (void)result;
+    (void)ret_fd;
+    cleanup_fd int fd = volume_fs_open(args->path, args->device, err);
+    if (fd < 0)
+        return fd;
+    return syncfs(fd) < 0 ? err_errno(err, errno, "cannot sync %s", args->path) : 0;
+}
+
+int volume_fs_sync(const char *path, dev_t device, int wait_ms, struct err *err)
+{
+    struct fs_args args = {.path = path, .device = device};
+    int rc = must_be_mounted(path, device, err);
+    return rc < 0 ? rc : run("sync a volume", wait_ms, call_sync, &args, NULL, 0, err);
+}
+
+/* What the kernel counts for the file system in sysfs; 0 where it does not. */
+static uint64_t count_errors(dev_t device)
+{
+    char path[96];
+    char target[256];
+    uint64_t count = 0;
+    snprintf(path, sizeof path, "/sys/dev/block/%u:%u", major(device), minor(device));
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n <= 0)
+        return 0;
+    target[n] = '\0';
+    const char *slash = strrchr(target, '/');
+    snprintf(path, sizeof path, "/sys/fs/ext4/%.32s/errors_count", slash ? slash + 1 : target);
+    cleanup_file FILE *file = fopen(path, "re");
+    return file && fscanf(file, "%" SCNu64, &count) == 1 ? count : 0;
+}
+
+int volume_fs_space(const char *path, dev_t device, struct volume_fs_space *ret, struct err *err)
+{
+    struct statfs fs;
+    cleanup_fd int fd = open_root(path, device, O_PATH, err);
+    if (fd < 0)
+        return fd;
+    if (fstatfs(fd, &fs) < 0)
+        return err_errno(err, errno, "cannot ask %s for its space", path);
+    uint64_t unit = (uint64_t)fs.f_frsize;
+    *ret = (struct volume_fs_space){.size = (uint64_t)fs.f_blocks * unit,
+                                    .used = (uint64_t)(fs.f_blocks - fs.f_bfree) * unit,
+                                    .free = (uint64_t)fs.f_bavail * unit,
+                                    .inodes = (uint64_t)fs.f_files,
+                                    .inodes_used = (uint64_t)(fs.f_files - fs.f_ffree),
+                                    .errors = count_errors(device),
+                                    .read_only = ((unsigned long)fs.f_flags & ST_RDONLY) != 0};
+    return 0;
+}
+
+static int call_trim(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    struct fstrim_range range = {.start = args->from, .len = args->len};
+    (void)ret_fd;
+    cleanup_fd int fd = volume_fs_open(args->path, args->device, err);
+    if (fd < 0)
+        return fd;
+    if (ioctl(fd, FITRIM, &range) < 0)
+        return errno == EOPNOTSUPP
+                   ? err_fail(err, ERR_UNSUPPORTED, "the device of %s discards nothing", args->path)
+                   : err_errno(err, errno, "cannot trim %s", args->path);
+    uint64_t trimmed = range.len;
+    memcpy(result, &trimmed, sizeof trimmed);
+    return 0;
+}
+
+int volume_fs_trim(const char *path, dev_t device, uint64_t from, uint64_t len, int wait_ms,
+                   uint64_t *ret, struct err *err)
+{
+    struct fs_args args = {.path = path, .device = device, .from = from, .len = len};
+    int rc = must_be_mounted(path, device, err);
+    return rc < 0 ? rc : run("trim a volume", wait_ms, call_trim, &args, ret, sizeof *ret, err);
+}
+
+static int call_shutdown(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    uint32_t flag = 0; /* EXT4_GOING_FLAGS_DEFAULT */
+    (void)result;
+    (void)ret_fd;
+    cleanup_fd int fd = volume_fs_open(args->path, args->device, err);
+    if (fd < 0)
+        return fd;
+    return ioctl(fd, EXT4_IOC_SHUTDOWN, &flag) < 0
+               ? err_errno(err, errno, "cannot shut down the file system at %s", args->path)
+               : 0;
+}
+
+int volume_fs_shutdown(const char *path, dev_t device, int wait_ms, struct err *err)
+{
+    struct fs_args args = {.path = path, .device = device};
+    int rc = must_be_mounted(path, device, err);
+    return rc < 0 ? rc : run("shut down a volume", wait_ms, call_shutdown, &args, NULL, 0, err);
+}

@@ -1,0 +1,140 @@
+#include "volume_fs.h"
+
+#include "cleanup.h"
+#include "deadline_child.h"
+#include "spawn.h"
+#include "volume_format.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
+
+/* e2fsck(8), "EXIT CODE": a sum. */
+enum {
+    FSCK_MENDED = 1,
+    FSCK_REBOOT = 2,
+    FSCK_LEFT = 4,
+    FSCK_FAILED = 8,
+};
+
+static const char hint[] = "the volume's worker may be stopped";
+
+/* Nothing of the host's configuration or environment has a say. */
+static const char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
+                                          "E2FSCK_CONFIG=/dev/null", "MKE2FS_CONFIG=/dev/null",
+                                          NULL};
+
+/* Many lines become one. */
+static void join_lines(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        if (*from == '\n' && (to == text || from[1] == '\0' || from[1] == '\n'))
+            continue;
+        *to++ = (*from >= ' ' && *from <= '~') ? *from : *from == '\n' ? ';' : '?';
+    }
+    *to = '\0';
+}
+
+/* Runs a program of e2fsprogs on a device. Its exit status, or -errno. */
+static int run_tool(const char *name, const char *const *options, const char *device_path,
+                    int wait_ms, char ret_said[VOLUME_FS_TEXT_MAX], struct err *err)
+{
+    char path[4096];
+    char what[64];
+    const char *argv[8] = {path};
+    size_t count = 1;
+    if (spawn_find_tool(name, path, NULL) < 0) {
+        int rc = err_fail(err, ERR_UNSUPPORTED, "the program %s is not installed", name);
+        err_hint(err, "install e2fsprogs");
+        return rc;
+    }
+    for (; *options && count < ARRAY_SIZE(argv) - 2; options++)
+        argv[count++] = *options;
+    argv[count] = device_path;
+    snprintf(what, sizeof what, "run %s on a volume", name);
+    const struct deadline_child child = {.what = what, .wait_ms = wait_ms, .hint = hint};
+    int status = deadline_child_tool(&child, argv, environment, ret_said, VOLUME_FS_TEXT_MAX, err);
+    if (status >= 0)
+        join_lines(ret_said);
+    return status;
+}
+
+static int run_fsck(const char *const *options, const char *device_path, int wait_ms,
+                    char ret_said[VOLUME_FS_TEXT_MAX], struct err *err)
+{
+    int status = run_tool("e2fsck", options, device_path, wait_ms, ret_said, err);
+    if (status <= 0)
+        return status;
+    if (status <= (FSCK_MENDED | FSCK_REBOOT))
+        return 1;
+    if (status < FSCK_FAILED) {
+        int rc = err_fail(err, ERR_DAMAGED, "the file system on %s is damaged: %s", device_path,
+                          ret_said);
+        err_hint(err, "look at it with e2fsck -f %s", device_path);
+        return rc;
+    }
+    if (strstr(ret_said, "in use") || strstr(ret_said, "is mounted"))
+        return err_fail(err, ERR_CONFLICT, "%s is in use, it cannot be checked", device_path);
+    return err_fail(err, ERR_IO, "e2fsck of %s ended with status %d: %s", device_path, status,
+                    ret_said);
+}
+
+int volume_fs_check(const char *device_path, int wait_ms, char ret_said[VOLUME_FS_TEXT_MAX],
+                    struct err *err)
+{
+    static const char *const options[] = {"-p", NULL};
+    char said[VOLUME_FS_TEXT_MAX];
+    int rc = run_fsck(options, device_path, wait_ms, said, err);
+    if (rc == 1 && ret_said)
+        memcpy(ret_said, said, sizeof said);
+    return rc;
+}
+
+int volume_fs_grow_device(const char *device_path, int wait_ms, struct err *err)
+{
+    static const char *const check[] = {"-f", "-p", NULL};
+    static const char *const none[] = {NULL};
+    char said[VOLUME_FS_TEXT_MAX];
+    int rc = run_fsck(check, device_path, wait_ms, said, err);
+    int status = rc < 0 ? rc : run_tool("resize2fs", none, device_path, wait_ms, said, err);
+    if (status > 0)
+        return err_fail(err, ERR_IO, "resize2fs of %s ended with status %d: %s", device_path,
+                        status, said);
+    return status;
+}
+
+struct grow_args {
+    const char *path;
+    dev_t device;
+    uint64_t blocks;
+};
+
+static int call_grow(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    struct grow_args *args = arg;
+    (void)result;
+    (void)ret_fd;
+    cleanup_fd int fd = volume_fs_open(args->path, args->device, err);
+    if (fd < 0)
+        return fd;
+    if (ioctl(fd, EXT4_IOC_RESIZE_FS, &args->blocks) == 0)
+        return 0;
+    int rc = err_errno(err, errno, "cannot grow the file system at %s", args->path);
+    if (rc == -EPERM || rc == -EACCES)
+        err_hint(err, "the kernel wants CAP_SYS_RESOURCE; the file system grows unmounted");
+    return rc;
+}
+
+int volume_fs_grow(const char *path, dev_t device, uint64_t size, int wait_ms, struct err *err)
+{
+    struct grow_args args = {.path = path, .device = device, .blocks = size / VOLUME_BLOCK};
+    const struct deadline_child child = {
+        .what = "grow the file system of a volume", .wait_ms = wait_ms, .hint = hint};
+    int rc = volume_fs_mounted(path, device, err);
+    if (rc == 0)
+        rc = err_fail(err, ERR_NOT_FOUND, "no volume is mounted at %s", path);
+    return rc < 0 ? rc : deadline_child_run(&child, call_grow, &args, NULL, 0, NULL, err);
+}

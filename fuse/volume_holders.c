@@ -1,0 +1,170 @@
+#include "volume_holders.h"
+
+#include "cleanup.h"
+#include "deadline_child.h"
+#include "mount_users.h"
+#include "mountinfo.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+enum {
+    NAMESPACES_MAX = 1024, /* that are told apart; further ones are not looked at */
+};
+
+/* A mount namespace, by its node in nsfs. */
+struct namespace_id {
+    dev_t device;
+    ino_t inode;
+};
+
+struct scan {
+    dev_t device;
+    struct volume_holders found;
+    struct namespace_id seen[NAMESPACES_MAX];
+    size_t seen_count;
+    pid_t namespace_pids[VOLUME_HOLDERS_SHOWN];
+    int namespace_shown;
+};
+
+static int count_open(void *arg, pid_t pid, int pidfd, struct err *err)
+{
+    struct scan *scan = arg;
+    (void)pidfd;
+    (void)err;
+    if (scan->found.open < VOLUME_HOLDERS_SHOWN) {
+        scan->found.pids[scan->found.shown] = pid;
+        scan->found.shown++;
+    }
+    scan->found.open++;
+    return 0;
+}
+
+/* Notes the mount namespace of a process. True: it is a new one. */
+static bool is_new_namespace(struct scan *scan, const char *process)
+{
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%.20s/ns/mnt", process);
+    if (stat(path, &st) < 0 || scan->seen_count >= NAMESPACES_MAX)
+        return false;
+    for (size_t i = 0; i < scan->seen_count; i++)
+        if (scan->seen[i].device == st.st_dev && scan->seen[i].inode == st.st_ino)
+            return false;
+    scan->seen[scan->seen_count++] = (struct namespace_id){.device = st.st_dev, .inode = st.st_ino};
+    return true;
+}
+
+static bool has_mounted(const char *process, dev_t device)
+{
+    cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
+    struct mountinfo_entry entry;
+    if (mountinfo_open(process, &info, NULL) < 0)
+        return false;
+    while (mountinfo_next(&info, &entry, NULL) > 0)
+        if (makedev(entry.dev_major, entry.dev_minor) == device)
+            return true;
+    return false;
+}
+
+/* One process of each other namespace in which the device is mounted. */
+static int find_namespaces(struct scan *scan, struct err *err)
+{
+    cleanup_dir DIR *proc = opendir("/proc");
+    if (!proc)
+        return err_errno(err, errno, "cannot list the processes");
+    (void)is_new_namespace(scan, "self");
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(proc);
+        if (!entry)
+            return errno ? err_errno(err, errno, "cannot list the processes") : 0;
+        if (!isdigit((unsigned char)entry->d_name[0]) || !is_new_namespace(scan, entry->d_name) ||
+            !has_mounted(entry->d_name, scan->device))
+            continue;
+        scan->found.namespaces++;
+        if (scan->namespace_shown < VOLUME_HOLDERS_SHOWN)
+            scan->namespace_pids[scan->namespace_shown++] = (pid_t)strtol(entry->d_name, NULL, 10);
+    }
+}
+
+/* Appends "bash (812), vim (813) and 4 more". */
+static void add_names(char text[VOLUME_HOLDERS_TEXT_MAX], const pid_t *pids, int shown, int count)
+{
+    for (int i = 0; i < shown; i++) {
+        char name[32];
+        size_t used = strlen(text);
+        mount_users_name(pids[i], name);
+        snprintf(text + used, VOLUME_HOLDERS_TEXT_MAX - used, "%s%s (%d)", i > 0 ? ", " : "", name,
+                 pids[i]);
+    }
+    size_t used = strlen(text);
+    if (count > shown)
+        snprintf(text + used, VOLUME_HOLDERS_TEXT_MAX - used, " and %d more", count - shown);
+}
+
+static void write_text(struct scan *scan)
+{
+    struct volume_holders *ret = &scan->found;
+    add_names(ret->text, ret->pids, ret->shown, ret->open);
+    if (scan->namespace_shown == 0)
+        return;
+    size_t used = strlen(ret->text);
+    snprintf(ret->text + used, sizeof ret->text - used, "%smounted in the mount namespace%s of ",
+             used > 0 ? "; " : "", ret->namespaces > 1 ? "s" : "");
+    add_names(ret->text, scan->namespace_pids, scan->namespace_shown, ret->namespaces);
+    for (int i = 0; i < scan->namespace_shown; i++)
+        ret->pids[ret->shown++] = scan->namespace_pids[i];
+}
+
+/* In a child: a process that is stuck in the kernel can keep whoever looks at its memory waiting.
+ */
+static int call_scan(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    struct scan *scan = arg;
+    (void)result;
+    (void)ret_fd;
+    int rc = find_namespaces(scan, err);
+    return rc < 0 ? rc : mount_users_each_device(scan->device, count_open, scan, err);
+}
+
+static void scan_free(struct scan **scan)
+{
+    if (*scan)
+        (void)munmap(*scan, sizeof **scan);
+}
+
+int volume_holders_find(dev_t device, struct volume_holders *ret, struct err *err)
+{
+    const struct deadline_child child = {.what = "look at all processes",
+                                         .wait_ms = VOLUME_HOLDERS_WAIT_MS};
+    struct err failure = ERR_INIT;
+    /* Shared, so that what was found until the time was over counts. */
+    cleanup_with(scan_free) struct scan *scan =
+        mmap(NULL, sizeof *scan, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (scan == MAP_FAILED) {
+        scan = NULL;
+        return err_errno(err, ENOMEM, "cannot look for the users of a volume");
+    }
+    scan->device = device;
+    int rc = deadline_child_run(&child, call_scan, scan, NULL, 0, NULL, &failure);
+    if (rc < 0 && failure.code != ERR_UNREACHABLE) {
+        if (err && err->code == ERR_NONE)
+            *err = failure;
+        return rc;
+    }
+    write_text(scan);
+    if (rc < 0) {
+        size_t used = strlen(scan->found.text);
+        snprintf(scan->found.text + used, sizeof scan->found.text - used,
+                 "%sprocesses that could not be looked at in time", used > 0 ? "; " : "");
+    }
+    *ret = scan->found;
+    return 0;
+}

@@ -1,0 +1,231 @@
+#include "volume_json.h"
+
+#include "fdio.h"
+#include "json_doc.h"
+#include "publish.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    BYTES_MAX = 4096,
+};
+static const char what[] = "volume.json";
+
+static bool is_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+static bool is_id(const char *text)
+{
+    size_t len = 0;
+    while (len <= VOLUME_ID_LEN && is_hex(text[len]))
+        len++;
+    return len == VOLUME_ID_LEN && text[len] == '\0';
+}
+
+int volume_json_check_id(const char *id, struct err *err)
+{
+    if (is_id(id))
+        return 0;
+    return err_fail(err, ERR_INVALID, "volume ID '%.64s' is not %d lower-case hex digits", id,
+                    VOLUME_ID_LEN);
+}
+
+struct volume_uuid_text volume_json_uuid(const uint8_t uuid[VOLUME_UUID_LEN])
+{
+    struct volume_uuid_text text;
+    char *to = text.s;
+    for (int i = 0; i < VOLUME_UUID_LEN; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *to++ = '-';
+        to += snprintf(to, 3, "%02x", uuid[i]);
+    }
+    return text;
+}
+
+/* The text form, lower case, and nothing else. */
+static bool parse_uuid(const char *text, uint8_t ret[VOLUME_UUID_LEN])
+{
+    uint8_t uuid[VOLUME_UUID_LEN] = {0};
+    size_t digits = 0;
+    for (const char *c = text; *c; c++) {
+        if (*c == '-')
+            continue;
+        if (!is_hex(*c) || digits >= sizeof uuid * 2)
+            return false;
+        unsigned value = (unsigned)(*c <= '9' ? *c - '0' : *c - 'a' + 10);
+        uuid[digits / 2] = (uint8_t)(uuid[digits / 2] << 4 | value);
+        digits++;
+    }
+    if (digits != sizeof uuid * 2 || strcmp(volume_json_uuid(uuid).s, text) != 0)
+        return false;
+    memcpy(ret, uuid, sizeof uuid);
+    return true;
+}
+
+static bool is_size(int64_t size)
+{
+    return size >= (int64_t)VOLUME_SIZE_MIN && size <= (int64_t)VOLUME_SIZE_MAX &&
+           size % VOLUME_SIZE_UNIT == 0;
+}
+
+static int check_members(const json_t *json, struct err *err)
+{
+    static const char *const known[] = {"format", "id", "uuid", "size", "previous_size"};
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)json, key, value) {
+        size_t i = 0;
+        while (i < ARRAY_SIZE(known) && strcmp(known[i], key) != 0)
+            i++;
+        if (i == ARRAY_SIZE(known))
+            return err_fail(err, ERR_DAMAGED, "%s has an unknown member '%.64s'", what, key);
+    }
+    return 0;
+}
+
+static int check_format(const json_t *json, struct err *err)
+{
+    int64_t format = 0;
+    int rc = json_doc_get_int(json, "format", what, &format, err);
+    if (rc < 0)
+        return rc;
+    if (format > VOLUME_FORMAT) {
+        rc = err_fail(err, ERR_TOO_NEW, "the volume has format %" PRId64 ", this version knows %d",
+                      format, VOLUME_FORMAT);
+        err_hint(err, "install the version of varve that made it, or a later one");
+        return rc;
+    }
+    if (format != VOLUME_FORMAT)
+        return err_fail(err, ERR_DAMAGED, "'format' in %s is %" PRId64, what, format);
+    return 0;
+}
+
+static int read_sizes(const json_t *json, struct volume_json *ret, struct err *err)
+{
+    int64_t size = 0;
+    int64_t previous = 0;
+    int rc = json_doc_get_int(json, "size", what, &size, err);
+    if (rc == 0 && !is_size(size))
+        rc = err_fail(err, ERR_DAMAGED, "'size' in %s is %" PRId64 ", which no volume has", what,
+                      size);
+    if (rc == 0)
+        rc = json_doc_opt_int(json, "previous_size", what, &previous, err);
+    bool is_there = json_object_get(json, "previous_size") != NULL;
+    if (rc == 0 && is_there && (!is_size(previous) || previous >= size))
+        rc = err_fail(err, ERR_DAMAGED,
+                      "'previous_size' in %s is no size of a volume smaller than %" PRId64, what,
+                      size);
+    if (rc < 0)
+        return rc;
+    ret->size = (uint64_t)size;
+    ret->previous_size = (uint64_t)previous;
+    return 0;
+}
+
+static int read_names(const json_t *json, const char *id, struct volume_json *ret, struct err *err)
+{
+    const char *own = NULL;
+    const char *uuid = NULL;
+    int rc = json_doc_get_str(json, "id", what, &own, err);
+    if (rc == 0)
+        rc = json_doc_get_str(json, "uuid", what, &uuid, err);
+    if (rc < 0)
+        return rc;
+    if (!is_id(own))
+        return err_fail(err, ERR_DAMAGED, "'id' in %s is no ID of a volume", what);
+    if (strcmp(own, id) != 0)
+        return err_fail(err, ERR_DAMAGED, "'id' in %s is %s: the file is another volume's", what,
+                        own);
+    if (!parse_uuid(uuid, ret->uuid))
+        return err_fail(err, ERR_DAMAGED, "'uuid' in %s is no UUID in lower case", what);
+    memcpy(ret->id, own, VOLUME_ID_LEN + 1);
+    return 0;
+}
+
+/* Whatever stands in the place of the file. */
+static int read_text(int dir_fd, struct buf *ret, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = fdio_read_file(dir_fd, VOLUME_JSON_NAME, ret, &failure);
+    if (rc == -ENOENT)
+        return err_fail(err, ERR_NOT_FOUND, "there is no %s", what);
+    if (rc == -ELOOP || failure.code == ERR_INVALID)
+        return err_fail(err, ERR_DAMAGED, "%s is not a regular file", what);
+    if (failure.code == ERR_TOO_LARGE)
+        return err_fail(err, ERR_DAMAGED, "%s has more than %d bytes", what, BYTES_MAX);
+    if (rc < 0 && err && err->code == ERR_NONE)
+        *err = failure;
+    return rc;
+}
+
+int volume_json_read(int dir_fd, const char *id, struct volume_json *ret, struct err *err)
+{
+    cleanup_buf struct buf text = BUF_INIT(BYTES_MAX);
+    cleanup_json json_t *json = NULL;
+    struct volume_json volume = {.size = 0};
+    int rc = volume_json_check_id(id, err);
+    if (rc == 0)
+        rc = read_text(dir_fd, &text, err);
+    if (rc == 0)
+        rc = json_doc_parse(buf_str(&text), text.len, what, &json, err);
+    if (rc == 0)
+        rc = check_format(json, err);
+    if (rc == 0)
+        rc = check_members(json, err);
+    if (rc == 0)
+        rc = read_names(json, id, &volume, err);
+    if (rc == 0)
+        rc = read_sizes(json, &volume, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "volume %.64s", id);
+    *ret = volume;
+    return 0;
+}
+
+static char *dump(const struct volume_json *volume)
+{
+    cleanup_json json_t *json =
+        json_pack("{s:i, s:s, s:s, s:I}", "format", VOLUME_FORMAT, "id", volume->id, "uuid",
+                  volume_json_uuid(volume->uuid).s, "size", (json_int_t)volume->size);
+    if (!json || (volume->previous_size > 0 &&
+                  json_object_set_new(json, "previous_size",
+                                      json_integer((json_int_t)volume->previous_size)) < 0))
+        return NULL;
+    return json_doc_dump(json);
+}
+
+/* The file becomes the directory owner's, who serves the volume. */
+static int publish_as_owner(int dir_fd, const char *text, struct err *err)
+{
+    cleanup_publish struct publish publish = PUBLISH_INIT;
+    struct stat st;
+    if (fstat(dir_fd, &st) < 0)
+        return err_errno(err, errno, "cannot stat the directory of a volume");
+    int rc = publish_begin(dir_fd, 0600, &publish, err);
+    if (rc < 0)
+        return rc;
+    if (fchown(publish.fd, st.st_uid, st.st_gid) < 0)
+        return err_errno(err, errno, "cannot give %s to the user of the volume", what);
+    rc = fdio_write_full(publish.fd, text, strlen(text));
+    if (rc < 0)
+        return err_errno(err, rc, "cannot write %s", what);
+    return publish_commit(&publish, dir_fd, VOLUME_JSON_NAME, PUBLISH_REPLACE, err);
+}
+
+int volume_json_write(int dir_fd, const struct volume_json *volume, struct err *err)
+{
+    if (!is_id(volume->id) || volume->size > INT64_MAX || !is_size((int64_t)volume->size) ||
+        volume->previous_size >= volume->size ||
+        (volume->previous_size > 0 && !is_size((int64_t)volume->previous_size)))
+        return err_fail(err, ERR_INTERNAL, "%s of volume %.64s would be malformed", what,
+                        volume->id);
+    cleanup_free char *text = dump(volume);
+    if (!text)
+        return err_errno(err, ENOMEM, "cannot write %s", what);
+    int rc = publish_as_owner(dir_fd, text, err);
+    return rc < 0 ? err_wrap(err, rc, "volume %s", volume->id) : 0;
+}
