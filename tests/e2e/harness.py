@@ -2,7 +2,9 @@
 
 A test module defines functions named test_*, each taking a Scratch, and ends with
 harness.main(globals()). Each test has its own directory below $TMPDIR; daemons, registries and mounts that it
-made are gone afterwards, whether it passed or failed. Nothing is at a fixed path or port.
+made are gone afterwards, whether it passed or failed, with the keepers and workers of their volumes and what they
+mounted. What a daemon should have taken away itself, and what will not go, fails the test. Nothing is at a fixed path
+or port.
 
 Environment (set by meson): VARVE_BUILD, the build directory with the programs under test;
 VARVE_LONG=1 for long counts.
@@ -79,6 +81,57 @@ def processes_on(rootfs):
         except OSError:
             pass
     return found
+
+
+def read_text(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def processes(program, word):
+    """Pids of live processes that run `program` and have `word` in their command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            path = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            continue
+        if os.path.basename(path.removesuffix(" (deleted)")) == program and \
+                word in read_text(f"/proc/{pid}/cmdline"):
+            found.append(int(pid))
+    return found
+
+
+def send(pids, number=signal.SIGKILL):
+    """Signals processes; those that are gone are no failure. Gives how many there were."""
+    count = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            count += 1
+        except ProcessLookupError:
+            pass
+    return count
+
+
+def loop_devices(prefix):
+    """The loop devices whose backing file lies below `prefix`: {"/dev/loop3": backing file}."""
+    found = {}
+    for name in os.listdir("/sys/block"):
+        backing = read_text(f"/sys/block/{name}/loop/backing_file").strip()
+        if backing.startswith(prefix.rstrip("/") + "/"):
+            found[f"/dev/{name}"] = backing
+    return found
+
+
+def mounts_below(prefix):
+    """Mount points at or below a directory, in the order of mounting."""
+    points = [line.split()[4].encode().decode("unicode_escape")
+              for line in read_text("/proc/self/mountinfo").splitlines()]
+    return [p for p in points if p == prefix or p.startswith(prefix + "/")]
 
 
 class Reply:
@@ -169,6 +222,24 @@ class Node:
     def log_text(self):
         with open(self.log, encoding="utf-8", errors="replace") as f:
             return f.read()
+
+    def keepers(self):
+        return processes("varve-keeper", self.run_dir)
+
+    def workers(self, volume=""):
+        return processes("varve-volume", f"{self.data}/volumes/{volume}")
+
+    def leaks(self):
+        """What serves volumes that the daemon says nobody serves."""
+        if not self.process or self.process.poll() is not None or not self.is_up():
+            return []
+        served = [w["id"] for w in self.ok("workspace", "ls")["workspaces"]
+                  if w["state"] not in ("creating", "detached", "removing")]
+        found = [f"worker {pid}: {read_text(f'/proc/{pid}/cmdline')!r}" for pid in self.workers()]
+        found += mounts_below(f"{self.run_dir}/volumes")
+        found += [f"{device} on {backing}" for device, backing
+                  in loop_devices(f"{self.run_dir}/volumes").items()]
+        return [text for text in found if not any(volume in text for volume in served)]
 
     def call(self, *args, stdin=None, timeout=300, env=None):
         """Runs `varve ARGS` against this daemon; never fails by itself."""
@@ -284,19 +355,48 @@ class Scratch:
         return path
 
     def mounts(self):
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as f:
-            points = [line.split()[4] for line in f]
-        return [p for p in points if p == self.root or p.startswith(self.root + "/")]
+        return mounts_below(self.root)
+
+    def popen(self, args, **options):
+        """A process that is killed with the test."""
+        options.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen(args, **options)
+        self.owned.append(process)
+        return process
+
+    def helpers(self):
+        """Keepers first: they start workers again."""
+        return [pid for program in ("varve-keeper", "varve-volume")
+                for pid in processes(program, self.root)]
+
+    def end(self, thing):
+        try:
+            if isinstance(thing, subprocess.Popen):
+                thing.kill()
+                thing.wait(30)
+            elif isinstance(thing, Node):
+                thing.kill()
+            else:
+                thing.stop()
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"# cleaning up: {error}")
 
     def close(self):
+        """Ends everything; gives what would not go."""
         for thing in reversed(self.owned):
-            try:
-                thing.kill() if isinstance(thing, Node) else thing.stop()
-            except (OSError, subprocess.SubprocessError) as error:
-                print(f"# cleaning up: {error}")
-        for point in reversed(self.mounts()):
-            subprocess.run(["umount", "-l", point], check=False, capture_output=True)
+            self.end(thing)
+        left = []
+        for _ in range(100):
+            send(self.helpers())
+            for point in reversed(self.mounts()):
+                subprocess.run(["umount", "-l", point], check=False, capture_output=True)
+            left = ([f"process {pid}" for pid in self.helpers()] + self.mounts() +
+                    list(loop_devices(self.root)))
+            if not left:
+                break
+            time.sleep(0.1)
         shutil.rmtree(self.root, ignore_errors=True)
+        return left
 
 
 _ROOTFS = []
@@ -318,29 +418,36 @@ def fault_points():
     return names
 
 
-def run_one(name, function):
-    scratch = Scratch(re.sub(r"\W+", "-", name)[:30])
+def attempt(function, scratch):
+    def nodes():
+        return [thing for thing in scratch.owned if isinstance(thing, Node)]
+
     try:
         function(scratch)
-        for thing in scratch.owned:
-            if isinstance(thing, Node):
-                check("ERROR: AddressSanitizer" not in log_of(thing) and
-                      "runtime error:" not in log_of(thing) and
-                      "LeakSanitizer" not in log_of(thing),
-                      f"sanitizer report in the log of {thing.name}: {log_of(thing)[-4000:]}")
+        for node in nodes():
+            check(not any(word in log_of(node) for word in
+                          ("ERROR: AddressSanitizer", "runtime error:", "LeakSanitizer")),
+                  f"sanitizer report in the log of {node.name}: {log_of(node)[-4000:]}")
+            check_equal(node.leaks(), [], f"what {node.name} has left behind")
         return None
     except Failed as failure:
-        return str(failure) + "".join(
-            f"\n{thing.name}: {log_of(thing)[-1500:]}" for thing in scratch.owned
-            if isinstance(thing, Node))
+        return str(failure) + "".join(f"\n{n.name}: {log_of(n)[-1500:]}" for n in nodes())
     except Exception:  # pylint: disable=broad-except
         return traceback.format_exc()
-    finally:
-        scratch.close()
+
+
+def run_one(name, function):
+    scratch = Scratch(re.sub(r"\W+", "-", name)[:30])
+    failure = attempt(function, scratch)
+    left = scratch.close()
+    if left:
+        failure = f"{failure or ''}\nthis would not go: {', '.join(left)}".strip()
+    return failure
 
 
 def log_of(node):
-    return node.log_text() if os.path.exists(node.log) else ""
+    """What the daemon said, and what keeper and workers did."""
+    return read_text(node.log) + read_text(f"{node.run_dir}/keeper.log")
 
 
 def main(names):
