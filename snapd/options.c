@@ -2,6 +2,8 @@
 
 #include "fdio.h"
 #include "id.h"
+#include "units.h"
+#include "volume_format.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -19,6 +21,11 @@ enum value_kind {
     VALUE_LISTEN,
     VALUE_ID,
     VALUE_LOG_LEVEL,
+    VALUE_VOLUME_SIZE, /* within the limits of a volume */
+    VALUE_BANDWIDTH,   /* bytes a second */
+    VALUE_RATE,        /* requests a second */
+    VALUE_OVERCOMMIT,
+    VALUE_WAIT, /* a duration of at least one second */
 };
 
 struct setting {
@@ -49,6 +56,13 @@ static const struct setting settings[] = {
     {"remote", "client_cert", NULL, NULL, NULL, VALUE_PATH, FIELD(client_cert)},
     {"remote", "client_key", NULL, NULL, NULL, VALUE_PATH, FIELD(client_key)},
     {"remote", "insecure_hosts", NULL, NULL, NULL, VALUE_TEXT, FIELD(insecure_hosts)},
+    {"volume", "size", NULL, NULL, NULL, VALUE_VOLUME_SIZE, FIELD(volume_size)},
+    {"volume", "overcommit", NULL, NULL, NULL, VALUE_OVERCOMMIT, FIELD(overcommit)},
+    {"volume", "disk_wait", NULL, NULL, NULL, VALUE_WAIT, FIELD(disk_wait)},
+    {"limits", "volume_bandwidth", NULL, NULL, NULL, VALUE_BANDWIDTH, FIELD(volume_bandwidth)},
+    {"limits", "volume_iops", NULL, NULL, NULL, VALUE_RATE, FIELD(volume_iops)},
+    {"limits", "volumes_bandwidth", NULL, NULL, NULL, VALUE_BANDWIDTH, FIELD(volumes_bandwidth)},
+    {"limits", "volumes_iops", NULL, NULL, NULL, VALUE_RATE, FIELD(volumes_iops)},
 };
 
 static char **field_of(struct options *options, const struct setting *setting)
@@ -91,6 +105,39 @@ static int parse_listen(const char *value, const char *what, bool relative, char
     return make_absolute(value + 5, what, relative, ret, err);
 }
 
+/* The number that a text stands for, and whether it is one that the setting takes. */
+static int parse_number(enum value_kind kind, const char *value, const char *what, uint64_t *ret,
+                        struct err *err)
+{
+    static const struct {
+        uint64_t min;
+        uint64_t max;
+        const char *takes;
+    } limits[] = {
+        [VALUE_VOLUME_SIZE] = {VOLUME_SIZE_MIN, VOLUME_SIZE_MAX, "a size from 64M to 1T"},
+        [VALUE_BANDWIDTH] = {1 << 20, UINT64_C(1) << 50, "1M or more bytes a second"},
+        [VALUE_RATE] = {10, 1000000000, "a whole number from 10 to 1000000000"},
+        [VALUE_OVERCOMMIT] = {1, WORKSPACE_OVERCOMMIT_MAX, "a whole number from 1 to 1000"},
+        [VALUE_WAIT] = {CLOCK_NS_PER_S, UINT64_C(365) * 86400 * CLOCK_NS_PER_S,
+                        "a duration from 1s to 365d"},
+    };
+    uint64_t number = 0;
+    int64_t duration = 0;
+    int rc;
+    if (kind == VALUE_WAIT) {
+        rc = units_parse_duration(value, &duration, err);
+        number = (uint64_t)duration;
+    } else {
+        rc = units_parse_size(value, &number, err);
+    }
+    if (rc < 0)
+        return err_wrap(err, rc, "%s", what);
+    if (number < limits[kind].min || number > limits[kind].max)
+        return err_fail(err, ERR_INVALID, "%s is %s, not '%s'", what, limits[kind].takes, value);
+    *ret = number;
+    return 0;
+}
+
 /* Checks a value and puts it into the options in its final form. */
 static int set(struct options *options, const struct setting *setting, const char *value,
                const char *what, bool is_flag, struct err *err)
@@ -98,6 +145,7 @@ static int set(struct options *options, const struct setting *setting, const cha
     if (value[0] == '\0')
         return err_fail(err, ERR_INVALID, "%s has no value", what);
     char *text = NULL;
+    uint64_t number;
     int rc = 0;
     switch (setting->kind) {
     case VALUE_PATH:
@@ -113,6 +161,13 @@ static int set(struct options *options, const struct setting *setting, const cha
         if (log_level_from_name(value) < 0)
             rc = err_fail(err, ERR_INVALID, "%s is error, warn, info or debug, not '%s'", what,
                           value);
+        break;
+    case VALUE_VOLUME_SIZE:
+    case VALUE_BANDWIDTH:
+    case VALUE_RATE:
+    case VALUE_OVERCOMMIT:
+    case VALUE_WAIT:
+        rc = parse_number(setting->kind, value, what, &number, err);
         break;
     case VALUE_TEXT:
         break;
@@ -370,6 +425,35 @@ static int fill_defaults(struct options *options, struct err *err)
     return 0;
 }
 
+static int fill_volume(struct options *options, struct err *err)
+{
+    struct workspace_settings *volume = &options->volume;
+    uint64_t wait = 0;
+    const struct {
+        const char *text;
+        enum value_kind kind;
+        uint64_t *ret;
+    } numbers[] = {
+        {options->volume_size, VALUE_VOLUME_SIZE, &volume->size},
+        {options->overcommit, VALUE_OVERCOMMIT, &volume->overcommit},
+        {options->disk_wait, VALUE_WAIT, &wait},
+        {options->volume_bandwidth, VALUE_BANDWIDTH, &volume->volume_bandwidth},
+        {options->volume_iops, VALUE_RATE, &volume->volume_iops},
+        {options->volumes_bandwidth, VALUE_BANDWIDTH, &volume->volumes_bandwidth},
+        {options->volumes_iops, VALUE_RATE, &volume->volumes_iops},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        int rc = numbers[i].text ? parse_number(numbers[i].kind, numbers[i].text, "a setting",
+                                                numbers[i].ret, err)
+                                 : 0;
+        if (rc < 0)
+            return rc;
+    }
+    volume->disk_wait_ns = (int64_t)wait;
+    workspace_settings_fill(volume);
+    return 0;
+}
+
 int options_load(struct options *options, struct err *err)
 {
     int rc = options->config ? load_file(options, err) : 0;
@@ -378,7 +462,8 @@ int options_load(struct options *options, struct err *err)
     if (!options->client_cert != !options->client_key)
         return err_fail(err, ERR_INVALID,
                         "[remote] client_cert and client_key are of use only together");
-    return fill_defaults(options, err);
+    rc = fill_volume(options, err);
+    return rc < 0 ? rc : fill_defaults(options, err);
 }
 
 void options_help(FILE *out)
@@ -386,7 +471,8 @@ void options_help(FILE *out)
     fputs("usage: varved [--config FILE] [FLAG VALUE]...\n\n"
           "The node's storage service for sandboxes. It stays in the foreground, logs to standard\n"
           "error and ends in order on SIGTERM or SIGINT.\n\n"
-          "  --config FILE         settings in INI form: [node] and [remote]; flags beat them\n",
+          "  --config FILE         settings in INI form: [node], [remote], [volume] and\n"
+          "                        [limits]; flags beat them\n",
           out);
     for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
         if (!settings[i].flag)

@@ -5,6 +5,13 @@
  *
  *   [node]    id, data, run_dir, listen, log_level
  *   [remote]  url, ca_file, client_cert, client_key, insecure_hosts
+ *   [volume]  size (of a new workspace, default 10G), overcommit (bytes that volumes may still grow
+ *             by, for each free byte of the disk, default 4), disk_wait (how long writes wait for
+ *             the host's full disk before a workspace is fenced, default 10m)
+ *   [limits]  volume_bandwidth, volume_iops (bytes and requests a second of each volume),
+ *             volumes_bandwidth, volumes_iops (of all volumes together, shared fairly); none
+ *
+ * Sizes and durations take units (units.h).
  *
  * Anything unknown, a key that is given twice and a line that is too long are errors that name
  * file and line: a setting that does not take effect must not go unnoticed. Comments begin with
@@ -18,6 +25,7 @@
 #include "cleanup.h"
 #include "err.h"
 #include "log.h"
+#include "workspace_settings.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -46,6 +54,14 @@ struct options {
     char *client_key;
     char *insecure_hosts;
     char *log_level_name;
+    char *volume_size; /* these as text, until options_load() puts them into `volume` */
+    char *overcommit;
+    char *disk_wait;
+    char *volume_bandwidth;
+    char *volume_iops;
+    char *volumes_bandwidth;
+    char *volumes_iops;
+    struct workspace_settings volume;
     enum log_level log_level;
     bool allow_other_mount_namespace;
 };

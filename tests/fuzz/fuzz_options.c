@@ -33,6 +33,13 @@ static const char *value_of(const struct options *options, const char *section, 
         {"remote", "client_cert", options->client_cert},
         {"remote", "client_key", options->client_key},
         {"remote", "insecure_hosts", options->insecure_hosts},
+        {"volume", "size", options->volume_size},
+        {"volume", "overcommit", options->overcommit},
+        {"volume", "disk_wait", options->disk_wait},
+        {"limits", "volume_bandwidth", options->volume_bandwidth},
+        {"limits", "volume_iops", options->volume_iops},
+        {"limits", "volumes_bandwidth", options->volumes_bandwidth},
+        {"limits", "volumes_iops", options->volumes_iops},
     };
     for (size_t i = 0; i < ARRAY_SIZE(table); i++)
         if (strcmp(table[i].section, section) == 0 && strcmp(table[i].key, key) == 0)
@@ -73,7 +80,8 @@ static void check_line(const struct options *options, char *line, char *section,
         char *behind = trim(close + 1);
         CHECK(*behind == '\0' || *behind == ';' || *behind == '#');
         snprintf(section, size, "%s", text + 1);
-        CHECK(strcmp(section, "node") == 0 || strcmp(section, "remote") == 0);
+        CHECK(strcmp(section, "node") == 0 || strcmp(section, "remote") == 0 ||
+              strcmp(section, "volume") == 0 || strcmp(section, "limits") == 0);
         return;
     }
     char *equals = strpbrk(text, "=:");
@@ -104,6 +112,8 @@ static void check_loaded(const struct options *options)
     CHECK(!options->client_cert == !options->client_key);
     CHECK(log_level_from_name(options->log_level_name ? options->log_level_name : "info") ==
           (int)options->log_level);
+    CHECK(options->volume.size >= (64u << 20) && options->volume.overcommit >= 1 &&
+          options->volume.disk_wait_ns >= CLOCK_NS_PER_S);
 }
 
 static void check_file(const char *path, const uint8_t *bytes, size_t len)

@@ -52,6 +52,13 @@ static void test_defaults(void **state)
     assert_null(o.id);
     assert_int_equal(o.log_level, LOG_INFO);
     assert_false(o.allow_other_mount_namespace);
+    assert_int_equal(o.volume.size, (uint64_t)10 << 30);
+    assert_int_equal(o.volume.overcommit, 4);
+    assert_int_equal(o.volume.disk_wait_ns, 600 * CLOCK_NS_PER_S);
+    assert_int_equal(o.volume.volume_bandwidth, 0);
+    assert_int_equal(o.volume.volume_iops, 0);
+    assert_int_equal(o.volume.volumes_bandwidth, 0);
+    assert_int_equal(o.volume.volumes_iops, 0);
 }
 
 static void test_flags(void **state)
@@ -169,6 +176,15 @@ static void test_file(void **state)
                                "client_cert = /etc/c.pem\n"
                                "client_key = /etc/k.pem\n"
                                "insecure_hosts = a:1,b\n"
+                               "[volume]\n"
+                               "size = 64M\n"
+                               "overcommit = 1\n"
+                               "disk_wait = 90s\n"
+                               "[limits]\n"
+                               "volume_bandwidth = 100MiB\n"
+                               "volume_iops = 10\n"
+                               "volumes_bandwidth = 1G\n"
+                               "volumes_iops = 20000\n"
                                "[node]";
     cleanup_options struct options o = {0};
     struct err err = ERR_INIT;
@@ -185,6 +201,13 @@ static void test_file(void **state)
     assert_string_equal(o.client_cert, "/etc/c.pem");
     assert_string_equal(o.client_key, "/etc/k.pem");
     assert_string_equal(o.insecure_hosts, "a:1,b");
+    assert_int_equal(o.volume.size, 64 << 20);
+    assert_int_equal(o.volume.overcommit, 1);
+    assert_int_equal(o.volume.disk_wait_ns, 90 * CLOCK_NS_PER_S);
+    assert_int_equal(o.volume.volume_bandwidth, 100 << 20);
+    assert_int_equal(o.volume.volume_iops, 10);
+    assert_int_equal(o.volume.volumes_bandwidth, 1 << 30);
+    assert_int_equal(o.volume.volumes_iops, 20000);
 }
 
 static void test_flags_beat_the_file(void **state)
@@ -209,6 +232,19 @@ static void test_wrong_files(void **state)
         {"\n\n[nonsense]\n", "line 3", "nonsense"},
         {"id = a\n", "line 1", "id"},
         {"[node]\nurl = oci:/x\n", "line 2", "url"},
+        {"[volume]\nsize = 67108863\n", "line 2", "from 64M to 1T"},
+        {"[volume]\nsize = 1025G\n", "line 2", "from 64M to 1T"},
+        {"[volume]\nsize = large\n", "line 2", "size"},
+        {"[volume]\novercommit = 0\n", "line 2", "from 1 to 1000"},
+        {"[volume]\novercommit = 1001\n", "line 2", "from 1 to 1000"},
+        {"[volume]\novercommit = 1.5\n", "line 2", "overcommit"},
+        {"[volume]\ndisk_wait = 999ms\n", "line 2", "from 1s to 365d"},
+        {"[volume]\ndisk_wait = 366d\n", "line 2", "from 1s to 365d"},
+        {"[limits]\nvolume_bandwidth = 1048575\n", "line 2", "1M or more"},
+        {"[limits]\nvolumes_bandwidth = 0\n", "line 2", "1M or more"},
+        {"[limits]\nvolume_iops = 9\n", "line 2", "from 10"},
+        {"[limits]\nvolumes_iops = -1\n", "line 2", "volumes_iops"},
+        {"[limits]\nsize = 1G\n", "line 2", "not known"},
         {"[node]\ngrace = 1\n", "line 2", "not known in this version"},
         {"[node\n", "line 1", "["},
         {"[node]\nid\n", "line 2", "key = value"},
