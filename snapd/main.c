@@ -1,5 +1,6 @@
-/* varved: the daemon. Settings, then node, engine, runs and server in this order; on SIGTERM the
- * same in reverse. Mounts of runs stay: sandboxes go on without a daemon. */
+/* varved: the daemon. Settings, then node, workspaces, runs, engine, monitor and server in this
+ * order; on SIGTERM the same in reverse. Mounts of runs and workspaces stay: sandboxes go on
+ * without a daemon. */
 #include "engine.h"
 #include "fault.h"
 #include "job_kinds.h"
@@ -9,6 +10,8 @@
 #include "pull.h"
 #include "run.h"
 #include "server.h"
+#include "workspace_monitor.h"
+#include "workspace_recover.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -130,12 +133,16 @@ static int serve_node(struct node *node, const struct options *options, struct e
     const struct job_kind *const *kinds = job_kinds(&kind_count);
     struct engine *engine = NULL;
     finish_deletions(node);
+    workspace_recover(node, stop_if_told, NULL);
     run_recover(node, stop_if_told, NULL);
     int rc = engine_start(node, kinds, kind_count, &engine, err);
     if (rc < 0)
         return rc;
     struct server *server = NULL;
-    rc = server_start(node, options->listen, &server, err);
+    struct workspace_monitor *monitor = NULL;
+    rc = workspace_monitor_start(node, &monitor, err);
+    if (rc >= 0)
+        rc = server_start(node, options->listen, &server, err);
     if (rc >= 0) {
         log_event(LOG_INFO, "ready", "version", VARVE_VERSION, "node", node->id, "socket",
                   options->listen, "data", node->data_dir, "remote", node->remote->url, NULL);
@@ -143,6 +150,7 @@ static int serve_node(struct node *node, const struct options *options, struct e
     }
     server_stop(server);
     engine_stop(engine);
+    workspace_monitor_stop(monitor);
     return rc;
 }
 
@@ -157,6 +165,7 @@ static int serve(const struct options *options, struct err *err)
                      .client_cert = options->client_cert,
                      .client_key = options->client_key,
                      .insecure_hosts = options->insecure_hosts},
+        .volume = options->volume,
         .allow_other_mount_namespace = options->allow_other_mount_namespace,
     };
     struct node *node = NULL;

@@ -24,13 +24,14 @@ void node_close(struct node *node)
 {
     if (!node)
         return;
+    node_volumes_close(node);
     remote_close(node->remote);
     blobs_close(node->blobs);
     catalog_close(node->catalog);
     layers_mounts_free(node->mounts);
-    int *fds[] = {&node->layers_fd,  &node->runs_fd,     &node->temp_fd,
-                  &node->uploads_fd, &node->exports_fd,  &node->data_fd,
-                  &node->run_fd,     &node->run_runs_fd, &node->run_layers_fd};
+    int *fds[] = {&node->layers_fd,   &node->runs_fd,      &node->temp_fd, &node->uploads_fd,
+                  &node->exports_fd,  &node->volumes_fd,   &node->data_fd, &node->run_fd,
+                  &node->run_runs_fd, &node->run_layers_fd};
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         close_fd(fds[i]);
     close_fd(&node->run_lock); /* last: the next daemon may start now */
@@ -64,7 +65,7 @@ static struct node *new_node(void)
     }
     node->mounts = mounts;
     node->data_fd = node->layers_fd = node->runs_fd = node->temp_fd = -1;
-    node->uploads_fd = node->exports_fd = -1;
+    node->uploads_fd = node->exports_fd = node->volumes_fd = -1;
     node->run_fd = node->run_runs_fd = node->run_layers_fd = node->data_lock = node->run_lock = -1;
     node->clock = clock_system();
     return node;
@@ -109,6 +110,8 @@ static int copy_options(struct node *node, const struct node_options *options, s
         copy_string(from->client_key, &to->client_key) < 0 ||
         copy_string(from->insecure_hosts, &to->insecure_hosts) < 0)
         return err_errno(err, ENOMEM, "cannot copy the settings");
+    node->volume = options->volume;
+    workspace_settings_fill(&node->volume);
     return 0;
 }
 
@@ -141,11 +144,9 @@ static int open_data(struct node *node, struct err *err)
     struct {
         const char *name;
         int *fd;
-    } subs[] = {{"layers", &node->layers_fd},
-                {"runs", &node->runs_fd},
-                {"tmp", &node->temp_fd},
-                {"uploads", &node->uploads_fd},
-                {"exports", &node->exports_fd}};
+    } subs[] = {{"layers", &node->layers_fd},   {"runs", &node->runs_fd},
+                {"tmp", &node->temp_fd},        {"uploads", &node->uploads_fd},
+                {"exports", &node->exports_fd}, {"volumes", &node->volumes_fd}};
     for (size_t i = 0; i < ARRAY_SIZE(subs); i++) {
         *subs[i].fd = node_dir_sub(node->data_fd, node->data_dir, subs[i].name, err);
         if (*subs[i].fd < 0)
@@ -269,6 +270,8 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
         rc = open_directories(node, options, err);
     if (rc == 0)
         rc = open_stores(node, options->remote, err);
+    if (rc == 0)
+        rc = node_volumes_open(node, err);
     if (rc < 0)
         return rc;
     *ret = steal_ptr(node);

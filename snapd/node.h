@@ -20,12 +20,15 @@
 #include "clock.h"
 #include "registry.h"
 #include "remote.h"
+#include "workspace_settings.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
 struct engine;
 struct layers_mounts;
+struct volumes;
+struct workspaces;
 
 struct node {
     const char *id; /* [node] id; default the host name */
@@ -38,15 +41,20 @@ struct node {
     const char *data_dir; /* absolute, without symbolic links */
     const char *run_dir;  /* the same */
     int data_fd;
-    int layers_fd;                /* DATA/layers: layer images */
-    int runs_fd;                  /* DATA/runs: writable layers of runs */
-    int temp_fd;                  /* DATA/tmp: unfinished things, emptied at start */
-    int uploads_fd;               /* DATA/uploads: bodies that clients streamed in */
-    int exports_fd;               /* DATA/exports: archives that clients have not fetched yet */
-    int run_fd;                   /* RUN */
-    int run_runs_fd;              /* RUN/runs: mount points of runs */
-    int run_layers_fd;            /* RUN/layers: mount points of layer images */
-    struct layers_mounts *mounts; /* who uses which of them (layers_mount.h); owned */
+    int layers_fd;                 /* DATA/layers: layer images */
+    int runs_fd;                   /* DATA/runs: writable layers of runs */
+    int temp_fd;                   /* DATA/tmp: unfinished things, emptied at start */
+    int uploads_fd;                /* DATA/uploads: bodies that clients streamed in */
+    int exports_fd;                /* DATA/exports: archives that clients have not fetched yet */
+    int volumes_fd;                /* DATA/volumes */
+    int run_fd;                    /* RUN */
+    int run_runs_fd;               /* RUN/runs: mount points of runs */
+    int run_layers_fd;             /* RUN/layers: mount points of layer images */
+    struct layers_mounts *mounts;  /* who uses which of them (layers_mount.h); owned */
+    struct volumes *volumes;       /* volumes.h; owned */
+    struct workspaces *workspaces; /* workspace_claim.h; owned */
+    struct workspace_settings volume;
+    char boot_id[64]; /* of the host: another one after each of its starts */
     /* For node.c and node_index.c alone. */
     int data_lock;
     int run_lock;
@@ -66,6 +74,7 @@ struct node_options {
     const char *id;     /* NULL: host name */
     const char *remote; /* "oci:DIR", "https://..." or "http://..."; NULL: "oci:DATA/remote" */
     struct registry_options registry;
+    struct workspace_settings volume; /* what is 0 becomes the default */
     bool allow_other_mount_namespace; /* for tests: start although pid 1's is another */
 };
 int node_open(const struct node_options *options, struct node **ret, struct err *err);

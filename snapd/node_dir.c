@@ -202,7 +202,7 @@ static bool holds_things(int data_fd, const char *folder)
 
 int node_dir_check_catalog(int data_fd, const char *path, struct err *err)
 {
-    static const char *const folders[] = {"runs", "layers", "layout/blobs/sha256"};
+    static const char *const folders[] = {"runs", "layers", "volumes", "layout/blobs/sha256"};
     /* A first start that was killed may have left everything in the log. */
     if (file_size(data_fd, "catalog.db") > 0 || file_size(data_fd, "catalog.db-wal") > 0)
         return 0;

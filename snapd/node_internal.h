@@ -33,3 +33,8 @@ int node_lock_take(int dir_fd, const char *path, const char *what, struct err *e
 int node_mount_check_namespace(struct err *err);
 /* Makes the directory a shared mount of its own, unless it is one. */
 int node_mount_share(const char *path, struct err *err);
+
+/* Opens what the volumes of this node need: node->volumes, node->workspaces, node->boot_id. Their
+ * files belong to the user "varve", or to nobody (65534) where the host has none. */
+int node_volumes_open(struct node *node, struct err *err);
+void node_volumes_close(struct node *node); /* harmless when nothing is open */

@@ -70,6 +70,14 @@ int catalog_workspace_get(struct catalog *catalog, const char *name, struct cata
     return 0;
 }
 
+int catalog_workspace_name(struct catalog *catalog, const char *volume, char **ret, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    catalog_scope_read(catalog, &scope);
+    return catalog_stmt_text(catalog, ret, err, "SELECT name FROM workspaces WHERE volume = ?", "s",
+                             volume);
+}
+
 int catalog_workspace_list(struct catalog *catalog, struct catalog_workspace **ret,
                            size_t *ret_count, struct err *err)
 {

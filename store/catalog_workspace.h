@@ -25,6 +25,10 @@ int catalog_workspace_add(struct catalog *catalog, const char *name, const char 
                           const struct catalog_volume *volume, struct err *err);
 int catalog_workspace_get(struct catalog *catalog, const char *name, struct catalog_workspace *ret,
                           struct err *err);
+/* The name of the workspace that has this volume, which the caller frees: 1, 0 when there is none,
+ * or -errno. */
+int catalog_workspace_name(struct catalog *catalog, const char *volume, char **ret,
+                           struct err *err);
 /* In the order of their names. */
 int catalog_workspace_list(struct catalog *catalog, struct catalog_workspace **ret,
                            size_t *ret_count, struct err *err);

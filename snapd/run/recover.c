@@ -198,6 +198,10 @@ static int look(struct job *job, struct recover *recover, struct err *err)
     if (rc == 0)
         rc = recover_runs(recover, err);
     if (rc == 0)
+        rc = job_step(job, "workspaces", err);
+    if (rc == 0)
+        rc = recover_workspaces(recover, err);
+    if (rc == 0)
         rc = job_step(job, "leftovers", err);
     if (rc == 0)
         rc = layers_mount_each_unused(node, take_layer_mount, recover, err);

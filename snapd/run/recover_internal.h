@@ -33,5 +33,7 @@ int recover_add(struct recover *recover, const struct recover_item *item, int rc
 
 /* Runs that are not what their row says, without a job that works on them. */
 int recover_runs(struct recover *recover, struct err *err);
+/* The same of workspaces, and volumes that no row speaks of. */
+int recover_workspaces(struct recover *recover, struct err *err);
 /* Directories and files that no record speaks of. */
 int recover_leftovers(struct recover *recover, struct err *err);

@@ -1,17 +1,130 @@
 #include "workspace.h"
 
+#include "workspace_internal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+/* What a workspace is at this moment. */
+struct look {
+    struct volume_status status; /* all zeros when there is no such volume */
+    bool mounted;
+    bool has_space;
+    struct statvfs space;
+};
+
+static const char *state_name(const struct catalog_workspace *workspace, const struct look *look)
+{
+    const struct volume_status *status = &look->status;
+    switch (workspace->volume.state) {
+    case CATALOG_VOLUME_CREATING:
+        return "creating";
+    case CATALOG_VOLUME_REMOVING:
+        return "removing";
+    case CATALOG_VOLUME_FENCED:
+        return "fenced";
+    default:
+        break;
+    }
+    if (status->dead)
+        return "dead";
+    if (status->fenced)
+        return "fenced";
+    if (status->detaching || workspace->volume.state == CATALOG_VOLUME_DETACHING)
+        return "detaching";
+    if (look->mounted)
+        return "mounted";
+    return status->attached ? "attached" : "detached";
+}
+
+/* The numbers of the file system, which it keeps in memory. Nothing, when something else is mounted
+ * over it. */
+static bool read_space(const char *path, const char *device, struct statvfs *ret)
+{
+    struct stat st;
+    struct stat dev;
+    cleanup_fd int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 && device[0] && fstat(fd, &st) == 0 && stat(device, &dev) == 0 &&
+           st.st_dev == dev.st_rdev && fstatvfs(fd, ret) == 0;
+}
+
+static int look_at(struct node *node, const struct catalog_workspace *workspace, struct look *ret,
+                   struct err *err)
+{
+    struct err failure = ERR_INIT;
+    const char *id = workspace->volume.id;
+    int rc = volumes_status(node->volumes, id, &ret->status, &failure);
+    if (rc < 0) {
+        /* Half made or half removed, or somebody took its directory away. */
+        ret->status = (struct volume_status){0};
+        return failure.code == ERR_NOT_FOUND ? 0 : err_fail(err, failure.code, "%s", failure.text);
+    }
+    if (!workspace->wanted || !ret->status.attached || ret->status.dead)
+        return 0;
+    rc = volumes_is_mounted(node->volumes, id, workspace->mount.path, &ret->mounted, err);
+    if (rc == 0 && ret->mounted)
+        ret->has_space = read_space(workspace->mount.path, ret->status.device, &ret->space);
+    return rc;
+}
+
+static json_t *space_json(const struct look *look)
+{
+    const struct statvfs *fs = &look->space;
+    if (!look->has_space)
+        return json_null();
+    json_int_t unit = (json_int_t)fs->f_frsize;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "size", (json_int_t)fs->f_blocks * unit, "used",
+                     (json_int_t)(fs->f_blocks - fs->f_bfree) * unit, "free",
+                     (json_int_t)fs->f_bavail * unit, "inodes", (json_int_t)fs->f_files,
+                     "inodes_used", (json_int_t)(fs->f_files - fs->f_ffree));
+}
+
+static json_t *worker_json(const struct volume_status *status)
+{
+    if (!status->attached && !status->detaching)
+        return json_null();
+    return json_pack("{s:I, s:I, s:b, s:b, s:b, s:I}", "pid", (json_int_t)status->worker, "starts",
+                     (json_int_t)status->starts, "locked", status->locked, "direct", status->direct,
+                     "resends", status->resends, "locked_bytes", (json_int_t)status->locked_bytes);
+}
+
+static json_t *incident_json(const struct catalog_volume *volume)
+{
+    if (!volume->incident)
+        return json_null();
+    struct clock_text when = clock_format(volume->incident_ns);
+    json_t *what = json_string(volume->incident); /* JSON holds UTF-8 alone */
+    return json_pack("{s:s, s:o}", "when", when.s, "what",
+                     what ? what : json_string("see the log of varved"));
+}
+
+static json_t *describe(const struct catalog_workspace *workspace, const struct look *look)
+{
+    const struct catalog_volume *volume = &workspace->volume;
+    const struct volume_status *status = &look->status;
+    struct clock_text created = clock_format(workspace->created_ns);
+    json_t *device = status->device[0] ? json_string(status->device) : json_null();
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:o, s:s}", "name",
+        workspace->name, "id", volume->id, "state", state_name(workspace, look), "size",
+        (json_int_t)volume->size, "stored", (json_int_t)status->local, "filesystem",
+        space_json(look), "path", workspace->mount.path, "read_only", workspace->mount.read_only,
+        "device", device, "worker", worker_json(status), "waiting", "requests",
+        (json_int_t)status->held, "seconds", (double)status->held_ns / (double)CLOCK_NS_PER_S,
+        "incident", incident_json(volume), "created", created.s);
+}
+
 json_t *workspace_json(struct node *node, const struct catalog_workspace *workspace,
                        struct err *err)
 {
-    const struct catalog_volume *volume = &workspace->volume;
-    (void)node;
-    struct clock_text created = clock_format(workspace->created_ns);
-    json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:n, s:s?, s:b, s:n, s:n, s:{s:I, s:f}, s:n, s:s}", "name",
-        workspace->name, "id", volume->id, "state", catalog_volume_state_name(volume->state),
-        "size", (json_int_t)volume->size, "stored", (json_int_t)0, "filesystem", "path",
-        workspace->mount.path, "read_only", workspace->mount.read_only, "device", "worker",
-        "waiting", "requests", (json_int_t)0, "seconds", 0.0, "incident", "created", created.s);
+    struct look look = {0};
+    int rc = look_at(node, workspace, &look, err);
+    if (rc < 0) {
+        (void)err_wrap(err, rc, "workspace %s", workspace->name);
+        return NULL;
+    }
+    json_t *json = describe(workspace, &look);
     if (!json)
         (void)err_errno(err, ENOMEM, "cannot describe workspace %s", workspace->name);
     return json;

@@ -1,14 +1,178 @@
 #include "workspace.h"
 
-static int fail(struct job *job, json_t **ret_result, struct err *err)
+#include "fault.h"
+#include "log.h"
+#include "workspace_internal.h"
+#include "workspace_path.h"
+
+#include <string.h>
+
+struct request {
+    const char *name;
+    const char *path;
+    bool read_only;
+};
+
+static int read_request(struct job *job, struct request *ret, struct err *err)
 {
-    (void)job;
-    (void)ret_result;
-    return err_fail(err, ERR_UNSUPPORTED, "this build has no volumes");
+    static const char what[] = "the request to mount a workspace";
+    struct request request = {0};
+    int rc = workspace_job_name(job, &request.name, err);
+    if (rc == 0)
+        rc = json_doc_get_str(job_params(job), "path", what, &request.path, err);
+    if (rc == 0)
+        rc = json_doc_opt_bool(job_params(job), "read_only", what, &request.read_only, err);
+    if (rc == 0)
+        *ret = request;
+    return rc;
 }
 
-const struct job_kind workspace_create_job = {.name = "workspace.create", .run = fail};
-const struct job_kind workspace_mount_job = {.name = "workspace.mount", .run = fail};
-const struct job_kind workspace_unmount_job = {.name = "workspace.unmount", .run = fail};
-const struct job_kind workspace_resize_job = {.name = "workspace.resize", .run = fail};
-const struct job_kind workspace_rm_job = {.name = "workspace.rm", .run = fail};
+/* What the workspace's state has against it. */
+static int check_state(const struct catalog_workspace *row, struct err *err)
+{
+    int rc = workspace_check_whole(row, err);
+    if (rc < 0)
+        return rc;
+    bool fenced = row->volume.state == CATALOG_VOLUME_FENCED;
+    if (!fenced && (!row->wanted || row->mount.state != CATALOG_MOUNT_UNMOUNTING))
+        return 0;
+    rc = err_fail(err, ERR_CONFLICT, "workspace %s is %s", row->name,
+                  fenced ? "fenced" : "half unmounted");
+    err_hint(err, "unmount it first with `varve workspace unmount %s`", row->name);
+    return rc;
+}
+
+/* The wish that is there has to be the same one. */
+static int check_wish(const struct catalog_workspace *row, const char *path, bool read_only,
+                      struct err *err)
+{
+    if (!row->wanted || (strcmp(row->mount.path, path) == 0 && row->mount.read_only == read_only))
+        return 0;
+    bool elsewhere = strcmp(row->mount.path, path) != 0;
+    int rc = err_fail(err, ERR_CONFLICT, "workspace %s is mounted %s%s", row->name,
+                      elsewhere              ? "at "
+                      : row->mount.read_only ? "read-only"
+                                             : "for writing",
+                      elsewhere ? row->mount.path : "");
+    err_hint(err, "unmount it first with `varve workspace unmount %s`", row->name);
+    return rc;
+}
+
+static int write_wish(struct node *node, const struct catalog_workspace *row,
+                      const struct catalog_mount *mount, struct err *err)
+{
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_mount_add(node->catalog, mount, err);
+    /* One that was half unmounted has let go of its last holder by now. */
+    if (rc == 0 && row->volume.state == CATALOG_VOLUME_DETACHING)
+        rc = catalog_volume_set_state(node->catalog, row->volume.id, CATALOG_VOLUME_DETACHED, err);
+    if (rc == 0)
+        rc = catalog_volume_set_state(node->catalog, row->volume.id, CATALOG_VOLUME_ATTACHING, err);
+    if (rc == 0)
+        rc = catalog_commit(node->catalog, err);
+    if (rc < 0)
+        catalog_rollback(node->catalog);
+    return rc;
+}
+
+/* From here on the row says where it is to be mounted. */
+static int record(struct job *job, const struct catalog_workspace *row, const char *path,
+                  bool read_only, struct err *err)
+{
+    struct node *node = job_node(job);
+    const struct catalog_mount mount = {
+        .volume = row->volume.id, .path = (char *)path, .read_only = read_only};
+    int rc = 0;
+    if (row->volume.state == CATALOG_VOLUME_DETACHING)
+        rc = volumes_detach(node->volumes, row->volume.id, 0, err);
+    if (rc == 0)
+        rc = write_wish(node, row, &mount, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot mount workspace %s", row->name) : 0;
+}
+
+/* Takes back what was made and the wish itself. What somebody uses already, or what hangs, stays,
+ * and so does the row, so that an unmount finds both. */
+static void undo(struct node *node, const struct catalog_workspace *row, const struct err *cause)
+{
+    struct err failure = ERR_INIT;
+    if (cause->code == ERR_INTERRUPTED)
+        return;
+    const char *id = row->volume.id;
+    int rc = volumes_unmount(node->volumes, id, row->mount.path, &failure);
+    if (rc == 0)
+        rc = volumes_detach(node->volumes, id, WORKSPACE_DETACH_MS, &failure);
+    if (rc == 0)
+        rc = workspace_set_detached(node, row, NULL, &failure);
+    if (rc < 0)
+        log_event(LOG_WARN, "workspace-not-undone", "workspace", row->name, "error", failure.text,
+                  NULL);
+}
+
+/* From a recorded wish to a mount. */
+static int fulfil(struct job *job, const char *name, bool fresh, struct err *err)
+{
+    struct node *node = job_node(job);
+    cleanup_workspace_row struct catalog_workspace row = {0};
+    int rc = catalog_workspace_get(node->catalog, name, &row, err);
+    if (rc < 0)
+        return rc;
+    if (fresh)
+        rc = FAULT_POINT("workspace.mount-recorded", err);
+    if (rc == 0)
+        rc = job_mark(job, "attach", err);
+    if (rc == 0)
+        rc = workspace_bring_up(node, row.volume.id, row.mount.path, row.mount.read_only, !fresh,
+                                err);
+    if (rc == 0)
+        rc = workspace_set_mounted(node, &row, "workspace-mounted", NULL, err);
+    if (rc < 0)
+        undo(node, &row, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot mount workspace %s", name) : 0;
+}
+
+/* The wish was there before: this job's own, cut short by a kill, or one that is fulfilled, or was
+ * until something died. */
+static int repeat(struct job *job, const struct catalog_workspace *row, struct err *err)
+{
+    struct node *node = job_node(job);
+    if (row->mount.state == CATALOG_MOUNT_MOUNTING && workspace_job_is_repeated(job))
+        return fulfil(job, row->name, false, err);
+    int rc = workspace_revive(node, row, NULL, err);
+    return rc < 0 ? rc : 0;
+}
+
+static int mount_row(struct job *job, const struct request *request,
+                     const struct catalog_workspace *row, struct err *err)
+{
+    cleanup_free char *path = NULL;
+    int rc = check_state(row, err);
+    if (rc == 0)
+        rc = workspace_path_resolve(job_node(job), request->path, &path, err);
+    if (rc == 0)
+        rc = check_wish(row, path, request->read_only, err);
+    if (rc < 0)
+        return rc;
+    if (row->wanted)
+        return repeat(job, row, err);
+    rc = record(job, row, path, request->read_only, err);
+    return rc < 0 ? rc : fulfil(job, row->name, true, err);
+}
+
+static int mount(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct request request = {0};
+    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_workspace_claim struct workspace_claim claim = {0};
+    int rc = read_request(job, &request, err);
+    if (rc == 0)
+        rc = workspace_job_claim(job, request.name, &claim, err);
+    if (rc == 0)
+        rc = catalog_workspace_get(job_node(job)->catalog, request.name, &row, err);
+    if (rc == 0)
+        rc = mount_row(job, &request, &row, err);
+    return rc < 0 ? rc : workspace_job_result(job, request.name, ret_result, err);
+}
+
+const struct job_kind workspace_mount_job = {.name = "workspace.mount", .run = mount};

@@ -119,6 +119,45 @@ def check_runs(node):
     check_equal(sorted(mounted - known), [], "mounts of runs that are not in the catalog")
 
 
+def check_workspaces(node):
+    """Each workspace is what its row says, nothing is half done, and nothing is attached or lies on
+    the disk that no row speaks of."""
+    known = dict(rows(node, "SELECT id, state FROM volumes"))
+    check_equal(sorted(i for (i,) in rows(node, "SELECT volume FROM workspaces")), sorted(known),
+                "volumes of workspaces and volumes")
+    unsettled = {i: s for i, s in known.items() if s not in ("detached", "attached", "fenced")}
+    check_equal(unsettled, {}, "volumes that are half way to somewhere")
+    names = [n for n in os.listdir(os.path.join(node.data, "volumes")) if not n.startswith(".")]
+    check_equal(sorted(names), sorted(known), "directories of volumes and their rows")
+    wishes = {v: (path, state) for v, path, state in
+              rows(node, "SELECT volume, path, state FROM mounts")}
+    served = sorted(i for i, s in known.items() if s != "detached")
+    check_equal(sorted(wishes), served, "mounts in the catalog and volumes that are served")
+    below = os.path.join(os.path.realpath(node.run_dir), "volumes") + "/"
+    devices, sessions = {}, []
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as f:
+        for line in f:
+            words = line.split()
+            devices.setdefault(words[4], []).append(words[2])
+            if words[4].startswith(below):
+                sessions.append(words[4][len(below):])
+    check_equal(sorted(sessions), served, "FUSE mounts and volumes that are served")
+    backing = {}
+    for path in glob.glob("/sys/block/loop*/loop/backing_file"):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as f:
+                file = f.read().strip()
+            with open(os.path.join(os.path.dirname(path), "..", "dev"), encoding="utf-8") as f:
+                if file.startswith(below):
+                    backing[file[len(below):].split("/")[0]] = f.read().strip()
+        except OSError:
+            continue  # it went away meanwhile
+    check_equal(sorted(backing), served, "loop devices and volumes that are served")
+    for volume, (path, state) in wishes.items():
+        check_equal(state, "mounted", f"state of the mount at {path}")
+        check(backing[volume] in devices.get(path, []), f"{path} is not the volume {volume}")
+
+
 def check_agreement(node):
     """Fails the test unless every job is final and catalog, disk and mounts say the same."""
     unfinished = rows(node, "SELECT id, kind, state FROM jobs WHERE state NOT IN "
@@ -131,6 +170,7 @@ def check_agreement(node):
     check_layers(node)
     check_runs(node)
     check_layer_mounts(node)
+    check_workspaces(node)
     left = os.listdir(os.path.join(node.data, "tmp"))
     check_equal(left, [], "what is left in the directory for temporary files")
     check_equal(rows(node, "SELECT * FROM leases"), [], "leases of ended jobs")

@@ -7,6 +7,8 @@
 #include "cleanup.h"
 #include "engine.h"
 #include "remote_oci.h"
+#include "volumes.h"
+#include "workspace_claim.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -97,6 +99,22 @@ static void open_node(struct site *site)
     must(remote_oci_open(url, &node->remote, &err), &err);
 }
 
+/* Volumes that nothing is done with but to look. */
+static void open_volumes(struct site *site)
+{
+    const struct scratch *scratch = site->scratch;
+    struct node *node = &site->node;
+    struct err err = ERR_INIT;
+    node->volumes_fd = make_dir(scratch, "volumes-data");
+    node->workspaces = workspaces_new();
+    assert_non_null(node->workspaces);
+    const struct volumes_options options = {.data_fd = node->volumes_fd,
+                                            .data_path = scratch_path(scratch, "volumes-data"),
+                                            .run_fd = node->run_fd,
+                                            .run_path = scratch->path};
+    must(volumes_open(&options, &node->volumes, &err), &err);
+}
+
 int site_setup(void **state)
 {
     struct site *site = calloc(1, sizeof *site);
@@ -104,6 +122,7 @@ int site_setup(void **state)
         return -1;
     memset(&site_shared, 0, sizeof site_shared);
     open_node(site);
+    open_volumes(site);
     static const struct job_kind *pointers[ARRAY_SIZE(kinds)];
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
         pointers[i] = &kinds[i];
@@ -121,6 +140,9 @@ int site_teardown(void **state)
     server_stop(site->server);
     atomic_store(&site_shared.hold, false);
     engine_stop(site->node.engine);
+    volumes_close(site->node.volumes);
+    workspaces_free(site->node.workspaces);
+    close(site->node.volumes_fd);
     remote_close(site->node.remote);
     blobs_close(site->node.blobs);
     catalog_close(site->node.catalog);

@@ -38,6 +38,11 @@ static void test_what_was_added_is_got(void **state)
     assert_int_equal(workspace.volume.state, CATALOG_VOLUME_CREATING);
     assert_false(workspace.wanted);
     assert_null(workspace.mount.path);
+    cleanup_free char *name = NULL;
+    assert_int_equal(catalog_workspace_name(fixture->catalog, "0b", &name, NULL), 0);
+    assert_null(name);
+    assert_int_equal(catalog_workspace_name(fixture->catalog, "0a", &name, NULL), 1);
+    assert_string_equal(name, "w");
     catalog_workspace_free(&workspace);
     assert_int_equal(mount(fixture, "0a", "/x", NULL), 0);
     assert_int_equal(catalog_workspace_get(fixture->catalog, "w", &workspace, NULL), 0);

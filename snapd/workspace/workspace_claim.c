@@ -1,0 +1,136 @@
+#include "workspace_claim.h"
+
+#include "cleanup.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+struct claim {
+    struct claim *next;
+    char name[]; /* with its NUL byte */
+};
+
+struct workspaces {
+    pthread_mutex_t lock;
+    pthread_cond_t released;
+    struct claim *claims; /* guarded by lock */
+    uint64_t pending;     /* guarded by admission */
+    pthread_mutex_t admission;
+};
+
+enum {
+    LOOK_MS = 200, /* how often one who waits asks whether he should */
+};
+
+struct workspaces *workspaces_new(void)
+{
+    struct workspaces *workspaces = calloc(1, sizeof *workspaces);
+    if (!workspaces)
+        return NULL;
+    pthread_condattr_t attr;
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&workspaces->released, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    (void)pthread_mutex_init(&workspaces->lock, NULL);
+    (void)pthread_mutex_init(&workspaces->admission, NULL);
+    return workspaces;
+}
+
+void workspaces_free(struct workspaces *workspaces)
+{
+    if (!workspaces)
+        return;
+    while (workspaces->claims) {
+        struct claim *next = workspaces->claims->next;
+        free(workspaces->claims);
+        workspaces->claims = next;
+    }
+    (void)pthread_cond_destroy(&workspaces->released);
+    (void)pthread_mutex_destroy(&workspaces->lock);
+    (void)pthread_mutex_destroy(&workspaces->admission);
+    free(workspaces);
+}
+
+/* Where the pointer to the claim of this name is, or would be. The lock is held. */
+static struct claim **find(struct workspaces *workspaces, const char *name)
+{
+    struct claim **at = &workspaces->claims;
+    while (*at && strcmp((*at)->name, name) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+/* The lock is held. */
+static int take(struct workspaces *workspaces, const char *name, struct err *err)
+{
+    struct claim **at = find(workspaces, name);
+    if (*at)
+        return 0;
+    size_t size = strlen(name) + 1;
+    struct claim *claim = malloc(sizeof *claim + size);
+    if (!claim)
+        return err_errno(err, ENOMEM, "cannot work on workspace %s", name);
+    claim->next = NULL;
+    memcpy(claim->name, name, size);
+    *at = claim;
+    return 1;
+}
+
+int workspace_claim_try(struct workspaces *workspaces, const char *name, struct err *err)
+{
+    pthread_mutex_lock(&workspaces->lock);
+    int rc = take(workspaces, name, err);
+    pthread_mutex_unlock(&workspaces->lock);
+    return rc;
+}
+
+int workspace_claim_wait(struct workspaces *workspaces, const char *name,
+                         workspace_claim_stop *stop, void *stop_arg, struct err *err)
+{
+    pthread_mutex_lock(&workspaces->lock);
+    int rc;
+    while ((rc = take(workspaces, name, err)) == 0) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += LOOK_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        (void)pthread_cond_timedwait(&workspaces->released, &workspaces->lock, &until);
+        pthread_mutex_unlock(&workspaces->lock);
+        rc = stop ? stop(stop_arg, err) : 0;
+        if (rc < 0)
+            return rc;
+        pthread_mutex_lock(&workspaces->lock);
+    }
+    pthread_mutex_unlock(&workspaces->lock);
+    return rc < 0 ? rc : 0;
+}
+
+void workspace_claim_release(struct workspaces *workspaces, const char *name)
+{
+    pthread_mutex_lock(&workspaces->lock);
+    struct claim **at = find(workspaces, name);
+    struct claim *claim = *at;
+    if (claim)
+        *at = claim->next;
+    free(claim);
+    (void)pthread_cond_broadcast(&workspaces->released);
+    pthread_mutex_unlock(&workspaces->lock);
+}
+
+void workspaces_lock(struct workspaces *workspaces)
+{
+    pthread_mutex_lock(&workspaces->admission);
+}
+
+void workspaces_unlock(struct workspaces *workspaces)
+{
+    pthread_mutex_unlock(&workspaces->admission);
+}
+
+uint64_t *workspaces_pending(struct workspaces *workspaces)
+{
+    return &workspaces->pending;
+}

@@ -1,0 +1,45 @@
+/* workspace_claim.h - who works on a workspace at this moment: a job, or the monitor.
+ *
+ * Jobs of one workspace exclude each other (engine.h); the claim is between them and the threads
+ * of the monitor, which mend what has died and have no job. It lives in memory: after a restart
+ * nobody works. Jobs wait for it, the monitor comes again later.
+ */
+#pragma once
+
+#include "err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct workspaces; /* the claims of a node, and what else its workspaces share in memory */
+
+/* NULL without memory. */
+struct workspaces *workspaces_new(void);
+void workspaces_free(struct workspaces *workspaces); /* NULL is fine; there are no claims left */
+
+/* Claims a workspace, or says that it has been: 1, 0, or -errno. */
+int workspace_claim_try(struct workspaces *workspaces, const char *name, struct err *err);
+/* The same, but waits until `stop` (may be NULL) fails. */
+typedef int workspace_claim_stop(void *arg, struct err *err);
+int workspace_claim_wait(struct workspaces *workspaces, const char *name,
+                         workspace_claim_stop *stop, void *stop_arg, struct err *err);
+void workspace_claim_release(struct workspaces *workspaces, const char *name);
+
+/* A claim that ends with its scope. */
+struct workspace_claim {
+    struct workspaces *workspaces; /* NULL: nothing is claimed */
+    const char *name;              /* borrowed */
+};
+static inline void workspace_claim_end(struct workspace_claim *claim)
+{
+    if (claim->workspaces)
+        workspace_claim_release(claim->workspaces, claim->name);
+    claim->workspaces = NULL;
+}
+#define cleanup_workspace_claim __attribute__((cleanup(workspace_claim_end)))
+
+/* Bytes that jobs under way will let volumes grow by, which no row speaks of yet
+ * (workspace_admission.h). The caller holds the lock from the first call to the second. */
+void workspaces_lock(struct workspaces *workspaces);
+void workspaces_unlock(struct workspaces *workspaces);
+uint64_t *workspaces_pending(struct workspaces *workspaces);

@@ -1,0 +1,157 @@
+#include "workspace.h"
+
+#include "fault.h"
+#include "log.h"
+#include "workspace_admission.h"
+#include "workspace_internal.h"
+
+#include <string.h>
+
+static const char what[] = "the request for a workspace";
+
+struct request {
+    const char *name;
+    uint64_t size;
+    char volume[VOLUME_ID_LEN + 1];
+};
+
+static int check_size(uint64_t size, struct err *err)
+{
+    if (size >= VOLUME_SIZE_MIN && size <= VOLUME_SIZE_MAX)
+        return 0;
+    return err_fail(err, ERR_INVALID, "a workspace has from %llu to %llu bytes, not %llu",
+                    (unsigned long long)VOLUME_SIZE_MIN, (unsigned long long)VOLUME_SIZE_MAX,
+                    (unsigned long long)size);
+}
+
+/* "j-0123456789ab" makes the volume 0123456789ab, so a job that runs again makes the same. */
+static int find_volume_id(struct job *job, char ret[VOLUME_ID_LEN + 1], struct err *err)
+{
+    const char *digits = strchr(job_id(job), '-');
+    digits = digits ? digits + 1 : "";
+    if (strlen(digits) != VOLUME_ID_LEN || strspn(digits, "0123456789abcdef") != VOLUME_ID_LEN)
+        return err_fail(err, ERR_INTERNAL, "the job %s has no ID for a volume", job_id(job));
+    memcpy(ret, digits, VOLUME_ID_LEN + 1);
+    return 0;
+}
+
+static int read_request(struct job *job, struct request *ret, struct err *err)
+{
+    struct request request = {0};
+    int64_t size = (int64_t)job_node(job)->volume.size;
+    int rc = workspace_job_name(job, &request.name, err);
+    if (rc == 0)
+        rc = json_doc_opt_int(job_params(job), "size", what, &size, err);
+    if (rc == 0)
+        rc = check_size(size < 0 ? 0 : (uint64_t)size, err);
+    if (rc == 0)
+        rc = find_volume_id(job, request.volume, err);
+    if (rc < 0)
+        return rc;
+    request.size = ((uint64_t)size + VOLUME_SIZE_UNIT - 1) / VOLUME_SIZE_UNIT * VOLUME_SIZE_UNIT;
+    *ret = request;
+    return 0;
+}
+
+/* Admission and row: from here on the row says how much the volume may grow. */
+static int record(struct job *job, const struct request *request, struct err *err)
+{
+    struct node *node = job_node(job);
+    const struct catalog_volume volume = {.id = (char *)request->volume,
+                                          .lineage = (char *)request->volume,
+                                          .size = (int64_t)request->size,
+                                          .job_id = (char *)job_id(job)};
+    int rc = workspace_admission_reserve(node, request->size, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "workspace %s is not made", request->name);
+    rc = catalog_workspace_add(node->catalog, request->name, node->id, &volume, err);
+    workspace_admission_release(node, request->size);
+    return rc == 0 ? FAULT_POINT("workspace.create-recorded", err) : rc;
+}
+
+/* The end of the job is durable, and this with it. */
+static int mark_detached(struct node *node, const struct request *request, struct err *err)
+{
+    int rc = catalog_begin_lazy(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_volume_set_state(node->catalog, request->volume, CATALOG_VOLUME_DETACHED, err);
+    if (rc == 0)
+        workspace_event(node, "workspace-created", request->name, NULL);
+    if (rc == 0)
+        rc = catalog_commit(node->catalog, err);
+    if (rc < 0)
+        catalog_rollback(node->catalog);
+    return rc;
+}
+
+static int make(struct job *job, const struct request *request, struct err *err)
+{
+    struct node *node = job_node(job);
+    int rc = job_mark(job, "make", err);
+    if (rc == 0)
+        rc = volumes_create(node->volumes, request->volume, request->size, err);
+    if (rc == 0)
+        rc = FAULT_POINT("workspace.create-made", err);
+    return rc == 0 ? mark_detached(node, request, err) : rc;
+}
+
+/* An interrupted job goes on at the next start, so its work stays. */
+static void undo(struct node *node, const char *name, const struct err *cause)
+{
+    cleanup_workspace_row struct catalog_workspace row = {0};
+    struct err failure = ERR_INIT;
+    if (cause->code == ERR_INTERRUPTED || workspace_find(node, name, &row, &failure) != 1 ||
+        row.volume.state != CATALOG_VOLUME_CREATING)
+        return;
+    if (workspace_discard(node, &row, NULL, &failure) < 0)
+        log_event(LOG_WARN, "workspace-not-undone", "workspace", name, "error", failure.text, NULL);
+}
+
+/* `fresh`: nothing is recorded yet. */
+static int go_on(struct job *job, const struct request *request, bool fresh, json_t **ret_result,
+                 struct err *err)
+{
+    int rc = fresh ? record(job, request, err) : 0;
+    if (rc == 0)
+        rc = make(job, request, err);
+    if (rc == 0)
+        rc = workspace_job_result(job, request->name, ret_result, err);
+    if (rc < 0)
+        undo(job_node(job), request->name, err);
+    return rc;
+}
+
+static int fail_taken(const char *name, struct err *err)
+{
+    int rc = err_fail(err, ERR_EXISTS, "there is a workspace %s already", name);
+    err_hint(err, "choose another name, or remove that one with `varve workspace rm %s`", name);
+    return rc;
+}
+
+static int create(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct node *node = job_node(job);
+    struct request request = {0};
+    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_workspace_claim struct workspace_claim claim = {0};
+    int rc = read_request(job, &request, err);
+    if (rc == 0)
+        rc = workspace_job_claim(job, request.name, &claim, err);
+    int found = rc < 0 ? rc : workspace_find(node, request.name, &row, err);
+    if (found < 0)
+        return found;
+    bool own = found && strcmp(row.volume.id, request.volume) == 0;
+    if (own && row.volume.state == CATALOG_VOLUME_CREATING)
+        return go_on(job, &request, false, ret_result, err);
+    if (own)
+        return workspace_job_result(job, request.name, ret_result, err);
+    if (found && row.volume.state != CATALOG_VOLUME_CREATING)
+        return fail_taken(request.name, err);
+    /* What an earlier job could not undo; it has ended, as jobs of one name exclude each other. */
+    if (found)
+        rc = workspace_discard(node, &row, NULL, err);
+    return rc < 0 ? rc : go_on(job, &request, true, ret_result, err);
+}
+
+const struct job_kind workspace_create_job = {.name = "workspace.create", .run = create};

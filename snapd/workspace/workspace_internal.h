@@ -1,0 +1,83 @@
+/* workspace_internal.h - the steps of making, mounting and removing workspaces, for workspace*.c,
+ * recover*.c and their tests only.
+ *
+ * Every step can be repeated, as volumes.h looks what is there before it does anything. A workspace
+ * is worked on by whoever has its claim (workspace_claim.h).
+ */
+#pragma once
+
+#include "catalog_workspace.h"
+#include "cleanup.h"
+#include "engine.h"
+#include "id.h"
+#include "node.h"
+#include "volumes.h"
+#include "workspace_claim.h"
+
+#include <stdbool.h>
+
+enum {
+    WORKSPACE_DETACH_MS = 5000, /* that an unmount waits for those who still hold the device */
+    WORKSPACE_OBJECT_MAX = ID_LEN_MAX + 16,
+};
+
+static inline void workspace_row_free(struct catalog_workspace *workspace)
+{
+    catalog_workspace_free(workspace);
+}
+#define cleanup_workspace_row cleanup_with(workspace_row_free)
+
+/* The name in a job's parameters, checked. Borrowed. */
+int workspace_job_name(struct job *job, const char **ret, struct err *err);
+/* Claims the workspace for a job, waiting for the monitor. */
+int workspace_job_claim(struct job *job, const char *name, struct workspace_claim *ret,
+                        struct err *err);
+/* Whether an earlier attempt of this job may have done some of its work. */
+bool workspace_job_is_repeated(struct job *job);
+/* The workspace's document, as a job's result. */
+int workspace_job_result(struct job *job, const char *name, json_t **ret, struct err *err);
+
+/* 1 and the row, 0 when there is none, or -errno. */
+int workspace_find(struct node *node, const char *name, struct catalog_workspace *ret,
+                   struct err *err);
+/* ERR_CONFLICT for one that is half made or half removed. */
+int workspace_check_whole(const struct catalog_workspace *workspace, struct err *err);
+
+/* An event of a workspace: into the catalog, in the transaction that is open or one of its own, and
+ * into the log. A catalog that cannot take it loses the event alone. `detail` may be NULL. */
+void workspace_event(struct node *node, const char *event, const char *name, const char *detail);
+
+/* Writes the states of volume and mount in one transaction, durable before anything follows. */
+int workspace_set_states(struct node *node, const struct catalog_workspace *workspace,
+                         enum catalog_volume_state volume, enum catalog_mount_state mount,
+                         struct err *err);
+
+/* Attaches and mounts at `path`, which is the row's. `check`: the file system, before. */
+int workspace_bring_up(struct node *node, const char *id, const char *path, bool read_only,
+                       bool check, struct err *err);
+/* Writes down that it is attached and mounted in this life of the host, with the event. `incident`
+ * (may be NULL) is what those who used it will have noticed. */
+int workspace_set_mounted(struct node *node, const struct catalog_workspace *workspace,
+                          const char *event, const char *incident, struct err *err);
+/* Writes down that it is detached and to be mounted nowhere. `event` may be NULL. */
+int workspace_set_detached(struct node *node, const struct catalog_workspace *workspace,
+                           const char *event, struct err *err);
+
+/* Takes a volume away whatever its row says, with the rows: for one that is half made or half
+ * removed. `event` may be NULL. */
+int workspace_discard(struct node *node, const struct catalog_workspace *workspace,
+                      const char *event, struct err *err);
+
+/* Brings a workspace that is to be mounted back: what is left of it is abandoned, then it is
+ * attached, checked and mounted. One that is mounted is left as it is. `died` says what the
+ * incident is, unless the host has been restarted since; NULL: nobody knows. A failure is written
+ * into the row as an incident. The caller has the claim. 1: it was brought back, 0: nothing was
+ * to be done. */
+int workspace_revive(struct node *node, const struct catalog_workspace *workspace, const char *died,
+                     struct err *err);
+/* Whether a workspace that is to be mounted isn't: 1, 0, or -errno. */
+int workspace_is_missing(struct node *node, const struct catalog_workspace *workspace,
+                         struct err *err);
+/* Goes on with what a job left half done and no job will finish: 1 something was done, 0 nothing
+ * was to do. The caller has the claim. */
+int workspace_settle(struct node *node, const struct catalog_workspace *workspace, struct err *err);

@@ -1,0 +1,154 @@
+#include "workspace_mend.h"
+
+#include "fault.h"
+#include "log.h"
+#include "workspace_internal.h"
+
+static const char *how_it_died(const struct volume_status *status)
+{
+    return status->resends ? "all processes that served it had died"
+                           : "the process that served it died, and this kernel (before Linux 6.9) "
+                             "cannot hand what it left to another";
+}
+
+static int note_fenced(struct node *node, const struct catalog_workspace *workspace,
+                       const char *incident, struct err *err)
+{
+    struct catalog *catalog = node->catalog;
+    int rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_volume_set_state(catalog, workspace->volume.id, CATALOG_VOLUME_FENCED, err);
+    if (rc == 0)
+        rc = catalog_volume_set_incident(catalog, workspace->volume.id, incident, err);
+    if (rc == 0)
+        workspace_event(node, "workspace-fenced", workspace->name, incident);
+    if (rc == 0)
+        rc = catalog_commit(catalog, err);
+    if (rc < 0)
+        catalog_rollback(catalog);
+    return rc;
+}
+
+/* Written down first: one that is written down and isn't fenced is fenced by the next pass. */
+static int fence(struct node *node, const struct catalog_workspace *workspace, struct err *err)
+{
+    char incident[200];
+    snprintf(incident, sizeof incident,
+             "fenced: its writes waited for the host's full disk for more than %lld seconds "
+             "([volume] disk_wait); what was written before is kept, later writes fail",
+             (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S));
+    int rc = 0;
+    if (workspace->volume.state != CATALOG_VOLUME_FENCED)
+        rc = note_fenced(node, workspace, incident, err);
+    if (rc == 0)
+        rc = FAULT_POINT("workspace.fence-recorded", err);
+    if (rc == 0)
+        rc = volumes_fence(node->volumes, workspace->volume.id,
+                           workspace->wanted ? workspace->mount.path : NULL, err);
+    return rc;
+}
+
+/* One whose unmount has ended here, but not in all other mount namespaces. */
+static int finish(struct node *node, const struct catalog_workspace *workspace, struct err *err)
+{
+    int rc = volumes_detach(node->volumes, workspace->volume.id, 0, err);
+    return rc == 0 ? workspace_set_detached(node, workspace, "workspace-unmounted", err) : rc;
+}
+
+enum verdict {
+    WELL,
+    DIED,
+    WAITS_TOO_LONG,
+    HELD_ELSEWHERE,
+};
+
+static enum verdict judge(struct node *node, const struct catalog_workspace *workspace,
+                          const struct volume_status *status)
+{
+    switch (workspace->volume.state) {
+    case CATALOG_VOLUME_ATTACHED:
+        if (status->dead)
+            return workspace->wanted ? DIED : WELL;
+        return status->held > 0 && status->held_ns >= (uint64_t)node->volume.disk_wait_ns
+                   ? WAITS_TOO_LONG
+                   : WELL;
+    case CATALOG_VOLUME_FENCED:
+        return status->attached && !status->dead && !status->fenced ? WAITS_TOO_LONG : WELL;
+    case CATALOG_VOLUME_DETACHING:
+        return workspace->wanted ? WELL : HELD_ELSEWHERE;
+    default:
+        return WELL;
+    }
+}
+
+/* The row as it is now that the claim is ours. */
+static int mend_claimed(struct node *node, const char *name, struct err *err)
+{
+    cleanup_workspace_row struct catalog_workspace row = {0};
+    struct volume_status status = {0};
+    struct err ignored = ERR_INIT;
+    int rc = workspace_find(node, name, &row, err);
+    if (rc <= 0)
+        return rc;
+    if (volumes_status(node->volumes, row.volume.id, &status, &ignored) < 0)
+        return 0;
+    switch (judge(node, &row, &status)) {
+    case DIED:
+        return workspace_revive(node, &row, how_it_died(&status), err);
+    case WAITS_TOO_LONG:
+        return fence(node, &row, err);
+    case HELD_ELSEWHERE:
+        (void)finish(node, &row, &ignored); /* the next pass looks again */
+        return 0;
+    case WELL:
+        break;
+    }
+    return 0;
+}
+
+static bool needs_it(struct node *node, const struct catalog_workspace *workspace)
+{
+    struct volume_status status = {0};
+    struct err ignored = ERR_INIT;
+    return volumes_status(node->volumes, workspace->volume.id, &status, &ignored) == 0 &&
+           judge(node, workspace, &status) != WELL;
+}
+
+/* Whether something is left for later. */
+static bool mend_one(struct node *node, const struct catalog_workspace *workspace)
+{
+    struct err failure = ERR_INIT;
+    const char *name = workspace->name;
+    if (!needs_it(node, workspace))
+        return false;
+    int rc = workspace_claim_try(node->workspaces, name, &failure);
+    if (rc == 0)
+        return true; /* a job works on it */
+    if (rc == 1) {
+        rc = mend_claimed(node, name, &failure);
+        workspace_claim_release(node->workspaces, name);
+    }
+    if (rc < 0)
+        log_event(LOG_WARN, "workspace-not-mended", "workspace", name, "error", failure.text, NULL);
+    return rc < 0;
+}
+
+bool workspace_mend(struct node *node, workspace_mend_stop *stop, void *stop_arg)
+{
+    struct catalog_workspace *rows = NULL;
+    size_t count = 0;
+    bool left = false;
+    struct err failure = ERR_INIT;
+    if (catalog_workspace_list(node->catalog, &rows, &count, &failure) < 0) {
+        log_event(LOG_WARN, "workspaces-not-listed", "error", failure.text, NULL);
+        return true;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!stop || !stop(stop_arg))
+            left = mend_one(node, &rows[i]) || left;
+        catalog_workspace_free(&rows[i]);
+    }
+    free(rows);
+    return left;
+}

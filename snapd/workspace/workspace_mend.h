@@ -1,0 +1,16 @@
+/* workspace_mend.h - what the monitor's second thread does: what has died is brought back, what has
+ * waited too long is fenced, what was held elsewhere is let go of.
+ *
+ * What is tried and fails stays for a person (workspace_revive() writes the reason down), but for
+ * what only time can mend: somebody who still holds on.
+ */
+#pragma once
+
+#include "node.h"
+
+#include <stdbool.h>
+
+/* Goes through all workspaces once. `stop` (may be NULL) ends it early. Returns whether something
+ * is left that a later pass may mend. */
+typedef bool workspace_mend_stop(void *arg);
+bool workspace_mend(struct node *node, workspace_mend_stop *stop, void *stop_arg);

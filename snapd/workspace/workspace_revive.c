@@ -1,0 +1,170 @@
+#include "workspace_internal.h"
+
+#include "fault.h"
+#include "log.h"
+#include "workspace_path.h"
+
+#include <string.h>
+
+static const char node_restarted[] = "the node was restarted";
+
+int workspace_is_missing(struct node *node, const struct catalog_workspace *workspace,
+                         struct err *err)
+{
+    struct volume_status status = {0};
+    bool mounted = false;
+    if (!workspace->wanted)
+        return 0;
+    int rc = volumes_status(node->volumes, workspace->volume.id, &status, err);
+    if (rc == 0 && status.attached && !status.dead)
+        rc = volumes_is_mounted(node->volumes, workspace->volume.id, workspace->mount.path,
+                                &mounted, err);
+    return rc < 0 ? rc : !mounted;
+}
+
+/* What those who used it have noticed. Caller frees; NULL: nothing that has to be told, or no
+ * memory. */
+static char *tell(const struct node *node, const struct catalog_workspace *workspace,
+                  const struct volume_status *before, const char *died)
+{
+    const char *boot = workspace->volume.boot;
+    char *text = NULL;
+    /* One that is served and was unmounted by somebody, or was never mounted. */
+    if ((before->attached && !before->dead) || !boot || strcmp(boot, node->boot_id) != 0)
+        return NULL;
+    if (asprintf(&text, "%s%s%s; its journal was replayed",
+                 died ? died : "all processes that served it had died", before->text[0] ? ": " : "",
+                 before->text) < 0)
+        return NULL;
+    return text;
+}
+
+static int bring_back(struct node *node, const struct catalog_workspace *workspace,
+                      const struct volume_status *before, struct err *err)
+{
+    const char *id = workspace->volume.id;
+    const char *path = workspace->mount.path;
+    cleanup_free char *real = NULL;
+    int rc = 0;
+    if (before->dead || before->detaching)
+        rc = volumes_abandon(node->volumes, id, path, err);
+    if (rc == 0)
+        rc = FAULT_POINT("workspace.revive-abandoned", err);
+    if (rc == 0)
+        rc = workspace_path_resolve(node, path, &real, err);
+    if (rc == 0 && strcmp(real, path) != 0)
+        rc = err_fail(err, ERR_CONFLICT, "%s leads to %s now", path, real);
+    return rc == 0 ? workspace_bring_up(node, id, path, workspace->mount.read_only, true, err) : rc;
+}
+
+/* The reason stands in the row, for whoever looks why his workspace is not there (I9). */
+static void note_failure(struct node *node, const struct catalog_workspace *workspace,
+                         const char *told, const struct err *cause)
+{
+    struct err failure = ERR_INIT;
+    cleanup_free char *text = NULL;
+    if (asprintf(&text, "%s; it could not be mounted again at %s: %s",
+                 told ? told : "it was not mounted", workspace->mount.path, cause->text) < 0)
+        text = NULL;
+    const char *incident = text ? text : cause->text;
+    if (catalog_volume_set_incident(node->catalog, workspace->volume.id, incident, &failure) < 0)
+        log_event(LOG_WARN, "incident-lost", "workspace", workspace->name, "error", failure.text,
+                  NULL);
+    workspace_event(node, "workspace-not-recovered", workspace->name, incident);
+    /* What was attached for nothing. */
+    if (volumes_detach(node->volumes, workspace->volume.id, WORKSPACE_DETACH_MS, &failure) < 0)
+        log_event(LOG_WARN, "workspace-still-attached", "workspace", workspace->name, "error",
+                  failure.text, NULL);
+}
+
+int workspace_revive(struct node *node, const struct catalog_workspace *workspace, const char *died,
+                     struct err *err)
+{
+    struct volume_status before = {0};
+    int missing = workspace_is_missing(node, workspace, err);
+    bool noted = workspace->volume.state == CATALOG_VOLUME_ATTACHED &&
+                 workspace->mount.state == CATALOG_MOUNT_MOUNTED;
+    if (missing < 0 || (missing == 0 && (noted || !workspace->wanted)))
+        return missing;
+    if (missing == 0) {
+        int rc = workspace_set_mounted(node, workspace, "workspace-mounted", NULL, err);
+        return rc < 0 ? rc : 1;
+    }
+    int rc = volumes_status(node->volumes, workspace->volume.id, &before, err);
+    cleanup_free char *told = rc == 0 ? tell(node, workspace, &before, died) : NULL;
+    if (rc == 0)
+        rc = workspace_set_states(node, workspace, CATALOG_VOLUME_ATTACHING, CATALOG_MOUNT_MOUNTING,
+                                  err);
+    if (rc == 0)
+        rc = FAULT_POINT("workspace.revive-recorded", err);
+    if (rc == 0)
+        rc = bring_back(node, workspace, &before, err);
+    bool restarted = workspace->volume.boot && strcmp(workspace->volume.boot, node->boot_id) != 0;
+    if (rc == 0)
+        rc = workspace_set_mounted(node, workspace,
+                                   told        ? "workspace-recovered"
+                                   : restarted ? "workspace-mounted-after-restart"
+                                               : "workspace-mounted-again",
+                                   told, err);
+    if (rc < 0)
+        note_failure(node, workspace, told ? told : restarted ? node_restarted : NULL, err);
+    return rc < 0 ? err_wrap(err, rc, "workspace %s", workspace->name) : 1;
+}
+
+/* --- What was left half done --- */
+
+/* An unmount that failed in its middle, or whose last holder was in another mount namespace. */
+static int finish_detach(struct node *node, const struct catalog_workspace *workspace,
+                         struct err *err)
+{
+    const char *id = workspace->volume.id;
+    struct volume_status status = {0};
+    int rc = volumes_status(node->volumes, id, &status, err);
+    if (rc == 0 && status.dead)
+        rc = volumes_abandon(node->volumes, id, workspace->wanted ? workspace->mount.path : NULL,
+                             err);
+    else if (rc == 0 && workspace->wanted)
+        rc = volumes_unmount(node->volumes, id, workspace->mount.path, err);
+    if (rc == 0)
+        rc = volumes_detach(node->volumes, id, 0, err);
+    if (rc == 0)
+        rc = workspace_set_detached(node, workspace, "workspace-unmounted", err);
+    return rc < 0 ? rc : 1;
+}
+
+/* Attached though the row says that it is not: a failed job could not take it back. */
+static int detach_stray(struct node *node, const struct catalog_workspace *workspace,
+                        struct err *err)
+{
+    struct volume_status status = {0};
+    int rc = volumes_status(node->volumes, workspace->volume.id, &status, err);
+    if (rc < 0 || (!status.attached && !status.detaching && !status.dead))
+        return rc;
+    rc = volumes_detach(node->volumes, workspace->volume.id, 0, err);
+    return rc < 0 ? rc : 1;
+}
+
+int workspace_settle(struct node *node, const struct catalog_workspace *workspace, struct err *err)
+{
+    int rc = 0;
+    switch (workspace->volume.state) {
+    case CATALOG_VOLUME_CREATING:
+        rc = workspace_discard(node, workspace, NULL, err);
+        return rc < 0 ? rc : 1;
+    case CATALOG_VOLUME_REMOVING:
+        rc = workspace_discard(node, workspace, "workspace-removed", err);
+        return rc < 0 ? rc : 1;
+    case CATALOG_VOLUME_DETACHING:
+        return finish_detach(node, workspace, err);
+    case CATALOG_VOLUME_DETACHED:
+        return detach_stray(node, workspace, err);
+    case CATALOG_VOLUME_ATTACHING:
+        return workspace->wanted ? workspace_revive(node, workspace, NULL, err)
+                                 : finish_detach(node, workspace, err);
+    case CATALOG_VOLUME_ATTACHED:
+        return workspace_revive(node, workspace, NULL, err);
+    case CATALOG_VOLUME_FENCED:
+        return 0;
+    }
+    return 0;
+}

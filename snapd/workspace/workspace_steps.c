@@ -1,0 +1,207 @@
+#include "workspace_internal.h"
+
+#include "catalog_event.h"
+#include "fault.h"
+#include "log.h"
+#include "workspace.h"
+
+#include <string.h>
+
+int workspace_job_name(struct job *job, const char **ret, struct err *err)
+{
+    const char *name = NULL;
+    int rc = json_doc_get_str(job_params(job), "name", "the request for a workspace", &name, err);
+    if (rc == 0)
+        rc = id_check(name, "workspace name", err);
+    if (rc == 0)
+        *ret = name;
+    return rc;
+}
+
+int workspace_job_claim(struct job *job, const char *name, struct workspace_claim *ret,
+                        struct err *err)
+{
+    struct workspaces *workspaces = job_node(job)->workspaces;
+    int rc = workspace_claim_wait(workspaces, name, job_stop, job, err);
+    if (rc == 0)
+        *ret = (struct workspace_claim){.workspaces = workspaces, .name = name};
+    return rc;
+}
+
+bool workspace_job_is_repeated(struct job *job)
+{
+    struct catalog_job row = {0};
+    if (catalog_job_get(job_node(job)->catalog, job_id(job), &row, NULL) < 0)
+        return false;
+    bool repeated = row.attempt > 1;
+    catalog_job_free(&row);
+    return repeated;
+}
+
+int workspace_job_result(struct job *job, const char *name, json_t **ret, struct err *err)
+{
+    cleanup_workspace_row struct catalog_workspace row = {0};
+    int rc = catalog_workspace_get(job_node(job)->catalog, name, &row, err);
+    if (rc < 0)
+        return rc;
+    json_t *json = workspace_json(job_node(job), &row, err);
+    if (!json)
+        return err_wrap(err, err->num ? -err->num : -ENOMEM, "cannot describe it");
+    *ret = json;
+    return 0;
+}
+
+int workspace_find(struct node *node, const char *name, struct catalog_workspace *ret,
+                   struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = catalog_workspace_get(node->catalog, name, ret, &failure);
+    if (rc == 0)
+        return 1;
+    if (failure.code == ERR_NOT_FOUND)
+        return 0;
+    if (err)
+        *err = failure;
+    return rc;
+}
+
+int workspace_check_whole(const struct catalog_workspace *workspace, struct err *err)
+{
+    enum catalog_volume_state state = workspace->volume.state;
+    if (state != CATALOG_VOLUME_CREATING && state != CATALOG_VOLUME_REMOVING)
+        return 0;
+    int rc = err_fail(err, ERR_CONFLICT, "workspace %s is half %s", workspace->name,
+                      state == CATALOG_VOLUME_CREATING ? "made" : "removed");
+    err_hint(err, "remove it with `varve workspace rm %s`", workspace->name);
+    return rc;
+}
+
+void workspace_event(struct node *node, const char *event, const char *name, const char *detail)
+{
+    char object[WORKSPACE_OBJECT_MAX];
+    struct err failure = ERR_INIT;
+    snprintf(object, sizeof object, "workspace:%s", name);
+    cleanup_json json_t *json = detail ? json_pack("{s:s}", "detail", detail) : NULL;
+    cleanup_free char *text = json ? json_doc_dump(json) : NULL;
+    if (catalog_event_add(node->catalog, event, object, text, &failure) < 0)
+        log_event(LOG_WARN, "event-lost", "event", event, "object", object, "error", failure.text,
+                  NULL);
+    log_event(LOG_INFO, event, "workspace", name, "detail", detail, NULL);
+}
+
+int workspace_set_states(struct node *node, const struct catalog_workspace *workspace,
+                         enum catalog_volume_state volume, enum catalog_mount_state mount,
+                         struct err *err)
+{
+    struct catalog *catalog = node->catalog;
+    int rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_volume_set_state(catalog, workspace->volume.id, volume, err);
+    if (rc == 0 && workspace->wanted)
+        rc = catalog_mount_set_state(catalog, workspace->volume.id, mount, err);
+    if (rc == 0)
+        rc = catalog_commit(catalog, err);
+    if (rc < 0)
+        catalog_rollback(catalog);
+    return rc;
+}
+
+int workspace_bring_up(struct node *node, const char *id, const char *path, bool read_only,
+                       bool check, struct err *err)
+{
+    int rc = volumes_attach(node->volumes, id, err);
+    if (rc == 0)
+        rc = FAULT_POINT("workspace.attached", err);
+    if (rc == 0)
+        rc = volumes_mount(node->volumes, id, path, read_only, check, err);
+    return rc == 0 ? FAULT_POINT("workspace.mounted", err) : rc;
+}
+
+static int note_mounted(struct catalog *catalog, const char *id, const char *boot,
+                        const char *incident, struct err *err)
+{
+    int rc = catalog_volume_set_state(catalog, id, CATALOG_VOLUME_ATTACHED, err);
+    if (rc == 0)
+        rc = catalog_mount_set_state(catalog, id, CATALOG_MOUNT_MOUNTED, err);
+    if (rc == 0)
+        rc = catalog_volume_set_boot(catalog, id, boot, err);
+    if (rc == 0 && incident)
+        rc = catalog_volume_set_incident(catalog, id, incident, err);
+    return rc;
+}
+
+int workspace_set_mounted(struct node *node, const struct catalog_workspace *workspace,
+                          const char *event, const char *incident, struct err *err)
+{
+    struct catalog *catalog = node->catalog;
+    int rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = note_mounted(catalog, workspace->volume.id, node->boot_id, incident, err);
+    if (rc == 0)
+        workspace_event(node, event, workspace->name, incident);
+    if (rc == 0)
+        rc = catalog_commit(catalog, err);
+    if (rc < 0)
+        catalog_rollback(catalog);
+    return rc;
+}
+
+/* The moves of the diagram that lead to detached from wherever it is. */
+static int walk_to_detached(struct catalog *catalog, const char *id, struct err *err)
+{
+    struct catalog_volume volume = {0};
+    int rc = catalog_volume_get(catalog, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    bool served = volume.state == CATALOG_VOLUME_ATTACHED || volume.state == CATALOG_VOLUME_FENCED;
+    catalog_volume_free(&volume);
+    if (served)
+        rc = catalog_volume_set_state(catalog, id, CATALOG_VOLUME_DETACHING, err);
+    return rc == 0 ? catalog_volume_set_state(catalog, id, CATALOG_VOLUME_DETACHED, err) : rc;
+}
+
+int workspace_set_detached(struct node *node, const struct catalog_workspace *workspace,
+                           const char *event, struct err *err)
+{
+    struct catalog *catalog = node->catalog;
+    int rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = walk_to_detached(catalog, workspace->volume.id, err);
+    if (rc == 0)
+        rc = catalog_mount_remove(catalog, workspace->volume.id, err);
+    if (rc == 0 && event)
+        workspace_event(node, event, workspace->name, NULL);
+    if (rc == 0)
+        rc = catalog_commit(catalog, err);
+    if (rc < 0)
+        catalog_rollback(catalog);
+    return rc;
+}
+
+static int remove_rows(struct node *node, const struct catalog_workspace *workspace,
+                       const char *event, struct err *err)
+{
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_workspace_remove(node->catalog, workspace->name, err);
+    if (rc == 0 && event)
+        workspace_event(node, event, workspace->name, NULL);
+    if (rc == 0)
+        rc = catalog_commit(node->catalog, err);
+    if (rc < 0)
+        catalog_rollback(node->catalog);
+    return rc;
+}
+
+int workspace_discard(struct node *node, const struct catalog_workspace *workspace,
+                      const char *event, struct err *err)
+{
+    int rc = volumes_remove(node->volumes, workspace->volume.id, err);
+    if (rc == 0)
+        rc = FAULT_POINT("workspace.bytes-removed", err);
+    return rc == 0 ? remove_rows(node, workspace, event, err) : rc;
+}

@@ -1,0 +1,126 @@
+#include "workspace.h"
+
+#include "fault.h"
+#include "log.h"
+#include "workspace_internal.h"
+
+/* Back to what it was, as somebody uses it or as it hangs: nothing has been taken away. */
+static void step_back(struct node *node, const struct catalog_workspace *row)
+{
+    struct volume_status status = {0};
+    struct err failure = ERR_INIT;
+    int rc = volumes_status(node->volumes, row->volume.id, &status, &failure);
+    if (rc == 0)
+        rc = workspace_set_states(node, row,
+                                  status.fenced ? CATALOG_VOLUME_FENCED : CATALOG_VOLUME_ATTACHED,
+                                  CATALOG_MOUNT_MOUNTED, &failure);
+    if (rc < 0)
+        log_event(LOG_WARN, "workspace-not-undone", "workspace", row->name, "error", failure.text,
+                  NULL);
+}
+
+static int unmount_path(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    if (!row->wanted)
+        return 0;
+    int rc = volumes_unmount(node->volumes, row->volume.id, row->mount.path, err);
+    if (rc == 0)
+        return FAULT_POINT("workspace.unmounted", err);
+    step_back(node, row);
+    err_hint(err,
+             "end what uses it, or give up what was not written with `varve workspace unmount "
+             "%s --abandon`",
+             row->name);
+    return err_wrap(err, rc, "workspace %s stays mounted", row->name);
+}
+
+/* It is gone from its path; who holds on now is in another mount namespace. */
+static int forget_path(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    return row->wanted ? catalog_mount_remove(node->catalog, row->volume.id, err) : 0;
+}
+
+static int let_go(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    int rc = unmount_path(node, row, err);
+    if (rc == 0)
+        rc = forget_path(node, row, err);
+    if (rc < 0)
+        return rc;
+    rc = volumes_detach(node->volumes, row->volume.id, WORKSPACE_DETACH_MS, err);
+    if (rc < 0) {
+        err_hint(err,
+                 "repeat `varve workspace unmount %s` when they have let go, or give up what "
+                 "was not written with --abandon",
+                 row->name);
+        return err_wrap(err, rc, "workspace %s is unmounted, but still held", row->name);
+    }
+    return FAULT_POINT("workspace.detached", err);
+}
+
+/* Whether nothing waits for being written any more, as the connection is gone. */
+static bool is_dead(struct node *node, const struct catalog_workspace *row)
+{
+    struct volume_status status = {0};
+    struct err failure = ERR_INIT;
+    return volumes_status(node->volumes, row->volume.id, &status, &failure) == 0 && status.dead;
+}
+
+static int abandon(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    int rc =
+        volumes_abandon(node->volumes, row->volume.id, row->wanted ? row->mount.path : NULL, err);
+    return rc == 0 ? FAULT_POINT("workspace.abandoned", err) : rc;
+}
+
+/* A volume that is attached, as far as anybody knows, is on its way out from here on. */
+static int record(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    if (row->volume.state == CATALOG_VOLUME_DETACHED)
+        return 0;
+    int rc =
+        workspace_set_states(node, row, CATALOG_VOLUME_DETACHING, CATALOG_MOUNT_UNMOUNTING, err);
+    return rc == 0 ? FAULT_POINT("workspace.unmount-recorded", err) : rc;
+}
+
+static int unmount_row(struct job *job, const struct catalog_workspace *row, bool give_up,
+                       struct err *err)
+{
+    struct node *node = job_node(job);
+    bool known = row->wanted || row->volume.state != CATALOG_VOLUME_DETACHED;
+    int rc = workspace_check_whole(row, err);
+    if (rc == 0)
+        rc = record(node, row, err);
+    if (rc == 0)
+        rc = job_mark(job, give_up ? "abandon" : "unmount", err);
+    if (rc < 0)
+        return rc;
+    rc = give_up || is_dead(node, row) ? abandon(node, row, err) : let_go(node, row, err);
+    if (rc == 0 && known)
+        rc = workspace_set_detached(node, row,
+                                    give_up ? "workspace-abandoned" : "workspace-unmounted", err);
+    return rc;
+}
+
+static int unmount(struct job *job, json_t **ret_result, struct err *err)
+{
+    const char *name = NULL;
+    bool give_up = false;
+    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_workspace_claim struct workspace_claim claim = {0};
+    int rc = workspace_job_name(job, &name, err);
+    if (rc == 0)
+        rc = json_doc_opt_bool(job_params(job), "abandon", "the request to unmount a workspace",
+                               &give_up, err);
+    if (rc == 0)
+        rc = workspace_job_claim(job, name, &claim, err);
+    if (rc == 0)
+        rc = catalog_workspace_get(job_node(job)->catalog, name, &row, err);
+    if (rc == 0)
+        rc = unmount_row(job, &row, give_up, err);
+    return rc < 0 ? rc : workspace_job_result(job, name, ret_result, err);
+}
+
+/* Writes back what is in memory, which may need the node's last bytes. */
+const struct job_kind workspace_unmount_job = {
+    .name = "workspace.unmount", .run = unmount, .frees_space = true};

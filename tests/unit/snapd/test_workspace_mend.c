@@ -1,0 +1,199 @@
+#include "workspace_fixture.h"
+
+#include "catalog_workspace.h"
+#include "cleanup.h"
+#include "json_doc.h"
+
+#include <string.h>
+
+#include "workspace_claim.h"
+#include "workspace_mend.h"
+#include "workspace_monitor.h"
+
+#include <time.h>
+
+static int setup(void **state)
+{
+    int rc = workspace_world_setup(state);
+    if (rc == 0) {
+        workspace_world_do(*state, "workspace.create", "w", "{}");
+        workspace_world_do(*state, "workspace.mount", "w", "{'path': '%s'}");
+    }
+    return rc;
+}
+#define with_mounted(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
+
+static bool mend(struct workspace_world *world)
+{
+    return workspace_mend(world->node, NULL, NULL);
+}
+
+static void test_what_is_well_is_left_alone(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->held = 5;
+    fake_volumes_only()->held_ns = 1;
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+    assert_int_equal(fake_volumes_only()->mounts, 1);
+    assert_int_equal(fake_volumes_only()->fences, 0);
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
+static void test_the_dead_come_back(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->dead = true;
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    assert_int_equal(fake_volumes_only()->checks, 1);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-recovered"), 1);
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "journal was replayed"));
+}
+
+/* What cannot be brought back is tried once, and says why. */
+static void test_one_that_stays_dead(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->dead = true;
+    fake_volumes_fail("mount", ERR_DAMAGED, "e2fsck needs a person", 1);
+    (void)mend(world);
+    assert_string_equal(workspace_world_rows(world, "w"), "attaching at at mounting");
+    assert_string_equal(workspace_world_state(world, "w"), "detached");
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "e2fsck needs a person"));
+    assert_int_equal(workspace_world_events(world, "w", "workspace-not-recovered"), 1);
+    assert_false(mend(world));
+    assert_int_equal(fake_volumes_only()->mounts, 1);
+    /* The request to mount it there is the way back. */
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+}
+
+static void test_a_claimed_one_is_left_for_later(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->dead = true;
+    assert_int_equal(workspace_claim_try(world->node->workspaces, "w", NULL), 1);
+    assert_true(mend(world));
+    assert_true(fake_volumes_only()->dead);
+    workspace_claim_release(world->node->workspaces, "w");
+    assert_false(mend(world));
+    assert_false(fake_volumes_only()->dead);
+}
+
+static void test_waiting_too_long_is_fenced(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    volume->held = 1;
+    volume->held_ns = (uint64_t)world->node->volume.disk_wait_ns - 1;
+    assert_false(mend(world));
+    assert_false(volume->fenced);
+    volume->held_ns++;
+    assert_false(mend(world));
+    assert_true(volume->fenced);
+    assert_string_equal(workspace_world_rows(world, "w"), "fenced at at mounted");
+    assert_string_equal(workspace_world_state(world, "w"), "fenced");
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "full disk for more than 600 s"));
+    assert_int_equal(workspace_world_events(world, "w", "workspace-fenced"), 1);
+    assert_false(mend(world));
+    assert_int_equal(volume->fences, 1);
+    /* Unmounted and mounted again it is what it was. */
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+}
+
+/* It was written down, but not done. */
+static void test_a_fence_is_repeated(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    volume->held = 1;
+    volume->held_ns = UINT64_MAX;
+    fake_volumes_fail("fence", ERR_UNREACHABLE, "it is stopped", 1);
+    assert_true(mend(world));
+    assert_string_equal(workspace_world_rows(world, "w"), "fenced at at mounted");
+    assert_false(volume->fenced);
+    volume->held = 0;
+    assert_false(mend(world));
+    assert_true(volume->fenced);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-fenced"), 1);
+}
+
+static void test_a_restart_leaves_a_fenced_one(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->held = 1;
+    fake_volumes_only()->held_ns = UINT64_MAX;
+    assert_false(mend(world));
+    workspace_world_stop(world);
+    workspace_world_start(world);
+    assert_string_equal(workspace_world_rows(world, "w"), "fenced at at mounted");
+    assert_int_equal(fake_volumes_only()->mounts, 1);
+}
+
+static void test_the_last_holder_has_gone(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->elsewhere = true;
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_CONFLICT, "held");
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_rows(world, "w"), "detaching at nowhere");
+    fake_volumes_only()->elsewhere = false;
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+    assert_int_equal(workspace_world_events(world, "w", "workspace-unmounted"), 1);
+}
+
+static bool always(void *arg)
+{
+    (void)arg;
+    return true;
+}
+
+static void test_a_stop(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->dead = true;
+    (void)workspace_mend(world->node, always, NULL);
+    assert_true(fake_volumes_only()->dead);
+}
+
+/* The threads themselves: an event leads to a recovery, and they end when they are told to. */
+static void test_the_monitor(void **state)
+{
+    struct workspace_world *world = *state;
+    struct workspace_monitor *monitor = NULL;
+    struct err err = ERR_INIT;
+    assert_int_equal(workspace_monitor_start(world->node, &monitor, &err), 0);
+    fake_volumes_only()->dead = true;
+    fake_volumes_push_event(fake_volumes_only()->id, "volume-dead", "gone");
+    for (int i = 0; i < 2000 && workspace_world_events(world, "w", "workspace-recovered") == 0; i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-recovered"), 1);
+    assert_int_equal(workspace_world_events(world, "w", "volume-dead"), 1);
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    workspace_monitor_stop(monitor);
+    workspace_monitor_stop(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_mounted(test_what_is_well_is_left_alone),
+        with_mounted(test_the_dead_come_back),
+        with_mounted(test_one_that_stays_dead),
+        with_mounted(test_a_claimed_one_is_left_for_later),
+        with_mounted(test_waiting_too_long_is_fenced),
+        with_mounted(test_a_fence_is_repeated),
+        with_mounted(test_a_restart_leaves_a_fenced_one),
+        with_mounted(test_the_last_holder_has_gone),
+        with_mounted(test_a_stop),
+        with_mounted(test_the_monitor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,208 @@
+#include "workspace_fixture.h"
+
+#include "catalog_workspace.h"
+#include "cleanup.h"
+#include "json_doc.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int setup(void **state)
+{
+    int rc = workspace_world_setup(state);
+    if (rc == 0)
+        workspace_world_do(*state, "workspace.create", "w", "{}");
+    return rc;
+}
+#define with_one(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
+
+static const char at[] = "{'path': '%s'}";
+
+static void test_a_mount(void **state)
+{
+    struct workspace_world *world = *state;
+    cleanup_json json_t *json = workspace_world_ok(world, "workspace.mount", "w", at);
+    const struct fake_volume *volume = fake_volumes_only();
+    assert_string_equal(json_string_value(json_object_get(json, "state")), "mounted");
+    assert_string_equal(json_string_value(json_object_get(json, "path")),
+                        workspace_world_path(world, "at"));
+    assert_true(json_is_false(json_object_get(json, "read_only")));
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "worker"), "pid")),
+                     4242);
+    assert_string_equal(volume->mounted, workspace_world_path(world, "at"));
+    assert_int_equal(volume->checks, 0); /* it was detached cleanly */
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+    assert_int_equal(workspace_world_events(world, "w", "workspace-mounted"), 1);
+}
+
+static void test_again(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.mount", "w", at);
+    workspace_world_do(world, "workspace.mount", "w", at);
+    assert_int_equal(fake_volumes_only()->mounts, 1);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-mounted"), 1);
+    workspace_world_fails(world, "workspace.mount", "w", "{'path': '%s', 'read_only': true}",
+                          ERR_CONFLICT, "mounted for writing");
+    assert_int_equal(mkdir(workspace_world_path(world, "other"), 0755), 0);
+    workspace_world_fails(world, "workspace.mount", "w", "{'path': '%s/../other'}", ERR_CONFLICT,
+                          "is mounted at");
+}
+
+/* Somebody has unmounted it: the same request mounts it again. */
+static void test_after_an_unmount_by_hand(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s', 'read_only': true}");
+    fake_volumes_only()->mounted[0] = '\0';
+    assert_string_equal(workspace_world_state(world, "w"), "attached");
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s', 'read_only': true}");
+    assert_true(fake_volumes_only()->read_only);
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted read-only");
+    assert_string_equal(workspace_world_incident(world, "w"), "");
+}
+
+static void test_one_whose_processes_died(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.mount", "w", at);
+    fake_volumes_only()->dead = true;
+    assert_string_equal(workspace_world_state(world, "w"), "dead");
+    workspace_world_do(world, "workspace.mount", "w", at);
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    assert_int_equal(fake_volumes_only()->abandons, 1);
+    assert_int_equal(fake_volumes_only()->checks, 1);
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "had died; its journal"));
+}
+
+static void test_bad_paths(void **state)
+{
+    struct workspace_world *world = *state;
+    static const struct {
+        const char *params;
+        enum err_code code;
+        const char *words;
+    } cases[] = {
+        {"{}", ERR_DAMAGED, "path"},
+        {"{'path': 7}", ERR_DAMAGED, "path"},
+        {"{'path': 'at'}", ERR_INVALID, "not absolute"},
+        {"{'path': '%s/missing'}", ERR_NOT_FOUND, "no directory"},
+        {"{'path': '%s/../data/catalog.db'}", ERR_INVALID, "not a directory"},
+        {"{'path': '%s/../data'}", ERR_INVALID, "data directory"},
+        {"{'path': '%s/../data/tmp'}", ERR_INVALID, "data directory"},
+        {"{'path': '%s/../run/runs'}", ERR_INVALID, "run directory"},
+        {"{'path': '%s/..'}", ERR_INVALID, "data directory"},
+        {"{'path': '/'}", ERR_INVALID, "data directory"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        workspace_world_fails(world, "workspace.mount", "w", cases[i].params, cases[i].code,
+                              cases[i].words);
+    assert_int_equal(fake_volumes_only()->attaches, 0);
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+    workspace_world_fails(world, "workspace.mount", "v", at, ERR_NOT_FOUND, "no workspace v");
+}
+
+static void test_a_link_is_followed(void **state)
+{
+    struct workspace_world *world = *state;
+    assert_int_equal(symlink("at", workspace_world_path(world, "link")), 0);
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s/../link'}");
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+    workspace_world_do(world, "workspace.mount", "w", at);
+}
+
+static void test_the_place_of_another(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.create", "v", "{}");
+    workspace_world_do(world, "workspace.mount", "v", at);
+    workspace_world_fails(world, "workspace.mount", "w", at, ERR_CONFLICT,
+                          "is the place of the workspace v");
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
+static void test_a_failure_takes_the_wish_back(void **state)
+{
+    struct workspace_world *world = *state;
+    static const char *const functions[] = {"attach", "mount"};
+    for (size_t i = 0; i < ARRAY_SIZE(functions); i++) {
+        fake_volumes_fail(functions[i], ERR_UNSUPPORTED, "no such thing here", 1);
+        workspace_world_fails(world, "workspace.mount", "w", at, ERR_UNSUPPORTED,
+                              "no such thing here");
+        assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+        assert_false(fake_volumes_only()->attached);
+    }
+    static const char *const faults[] = {"workspace.mount-recorded=eio", "workspace.attached=eio",
+                                         "workspace.mounted=eio"};
+    for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
+        assert_false(workspace_world_killed(world, "workspace.mount", "w", at, faults[i]));
+        workspace_world_start(world);
+        assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+        assert_false(fake_volumes_only()->attached);
+        assert_string_equal(fake_volumes_only()->mounted, "");
+    }
+    workspace_world_do(world, "workspace.mount", "w", at);
+}
+
+/* What hangs in the undoing stays in the rows, and an unmount clears it. */
+static void test_what_could_not_be_undone(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->elsewhere = true;
+    fake_volumes_fail("mount", ERR_IO, "no", 1);
+    workspace_world_fails(world, "workspace.mount", "w", at, ERR_IO, "no");
+    assert_string_equal(workspace_world_rows(world, "w"), "attaching at at mounting");
+    fake_volumes_only()->elsewhere = false;
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
+static void test_a_kill_anywhere(void **state)
+{
+    struct workspace_world *world = *state;
+    static const char *const faults[] = {"workspace.mount-recorded=kill", "workspace.attached=kill",
+                                         "workspace.mounted=kill", "job.before-finish=kill"};
+    for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
+        assert_true(workspace_world_killed(world, "workspace.mount", "w", at, faults[i]));
+        workspace_world_start(world);
+        workspace_world_settle(world);
+        assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+        assert_string_equal(workspace_world_state(world, "w"), "mounted");
+        assert_string_equal(workspace_world_incident(world, "w"), "");
+        workspace_world_do(world, "workspace.unmount", "w", "{}");
+    }
+}
+
+static void test_states_that_forbid_it(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.mount", "w", at);
+    const char *id = fake_volumes_only()->id;
+    assert_int_equal(
+        catalog_volume_set_state(world->node->catalog, id, CATALOG_VOLUME_FENCED, NULL), 0);
+    workspace_world_fails(world, "workspace.mount", "w", at, ERR_CONFLICT, "w is fenced");
+    const struct catalog_volume half = {
+        .id = (char *)"0123456789ab", .lineage = (char *)"x", .size = 1 << 20};
+    assert_int_equal(catalog_workspace_add(world->node->catalog, "half", "n", &half, NULL), 0);
+    workspace_world_fails(world, "workspace.mount", "half", at, ERR_CONFLICT, "half made");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_one(test_a_mount),
+        with_one(test_again),
+        with_one(test_after_an_unmount_by_hand),
+        with_one(test_one_whose_processes_died),
+        with_one(test_bad_paths),
+        with_one(test_a_link_is_followed),
+        with_one(test_the_place_of_another),
+        with_one(test_a_failure_takes_the_wish_back),
+        with_one(test_what_could_not_be_undone),
+        with_one(test_a_kill_anywhere),
+        with_one(test_states_that_forbid_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

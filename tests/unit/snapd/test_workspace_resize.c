@@ -1,0 +1,135 @@
+#include "workspace_fixture.h"
+
+#include "catalog_workspace.h"
+#include "cleanup.h"
+#include "json_doc.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int setup(void **state)
+{
+    int rc = workspace_world_setup(state);
+    if (rc == 0)
+        workspace_world_do(*state, "workspace.create", "w", "{}");
+    return rc;
+}
+#define with_one(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
+
+static const char twice[] = "{'size': 134217728}";
+
+static int64_t size_of_row(struct workspace_world *world)
+{
+    struct catalog_workspace row = {0};
+    assert_int_equal(catalog_workspace_get(world->node->catalog, "w", &row, NULL), 0);
+    int64_t size = row.volume.size;
+    catalog_workspace_free(&row);
+    return size;
+}
+
+static void assert_size(struct workspace_world *world, int64_t mib)
+{
+    assert_int_equal(size_of_row(world), mib << 20);
+    assert_int_equal(fake_volumes_only()->size, mib << 20);
+}
+
+static void test_a_detached_one(void **state)
+{
+    struct workspace_world *world = *state;
+    cleanup_json json_t *json = workspace_world_ok(world, "workspace.resize", "w", twice);
+    assert_int_equal(json_integer_value(json_object_get(json, "size")), 128 << 20);
+    assert_size(world, 128);
+    assert_false(fake_volumes_only()->attached);
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+    assert_int_equal(workspace_world_events(world, "w", "workspace-resized"), 1);
+    /* To the size it has: nothing to do, and nothing to admit. */
+    world->node->volume.overcommit = 0;
+    workspace_world_do(world, "workspace.resize", "w", twice);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-resized"), 1);
+}
+
+static void test_a_mounted_one(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    workspace_world_do(world, "workspace.resize", "w", "{'size': 134217729}");
+    assert_size(world, 129);
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+    fake_volumes_only()->mounted[0] = '\0';
+    workspace_world_fails(world, "workspace.resize", "w", "{'size': 167772160}", ERR_CONFLICT,
+                          "is not mounted at");
+}
+
+static void test_bad_sizes(void **state)
+{
+    struct workspace_world *world = *state;
+    static const struct {
+        const char *params;
+        enum err_code code;
+        const char *words;
+    } cases[] = {
+        {"{}", ERR_DAMAGED, "size"},
+        {"{'size': '1G'}", ERR_DAMAGED, "size"},
+        {"{'size': 0}", ERR_INVALID, "at most"},
+        {"{'size': -5}", ERR_INVALID, "at most"},
+        {"{'size': 1099511627777}", ERR_INVALID, "at most"},
+        {"{'size': 66060288}", ERR_INVALID, "sizes only grow"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        workspace_world_fails(world, "workspace.resize", "w", cases[i].params, cases[i].code,
+                              cases[i].words);
+    world->node->volume.overcommit = 0;
+    workspace_world_fails(world, "workspace.resize", "w", twice, ERR_NO_SPACE, "overcommit");
+    assert_size(world, 64);
+}
+
+static void test_a_failure(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_fail("resize", ERR_IO, "no", 1);
+    workspace_world_fails(world, "workspace.resize", "w", twice, ERR_IO, "no");
+    assert_size(world, 64);
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+    assert_false(fake_volumes_only()->attached);
+    /* After the half of it the row says what is so. */
+    assert_false(workspace_world_killed(world, "workspace.resize", "w", twice,
+                                        "workspace.resize-grown=eio"));
+    workspace_world_start(world);
+    assert_size(world, 128);
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
+static void test_a_kill_anywhere(void **state)
+{
+    struct workspace_world *world = *state;
+    static const char *const faults[] = {"workspace.resize-recorded=kill",
+                                         "workspace.resize-attached=kill",
+                                         "workspace.resize-grown=kill", "job.before-finish=kill"};
+    for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
+        char params[40];
+        snprintf(params, sizeof params, "{'size': %d}", (int)(65 + i) << 20);
+        assert_true(workspace_world_killed(world, "workspace.resize", "w", params, faults[i]));
+        workspace_world_start(world);
+        workspace_world_settle(world);
+        assert_size(world, (int64_t)(65 + i));
+        assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+        assert_false(fake_volumes_only()->attached);
+    }
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    assert_true(workspace_world_killed(world, "workspace.resize", "w", twice,
+                                       "workspace.resize-grown=kill"));
+    workspace_world_start(world);
+    workspace_world_settle(world);
+    assert_size(world, 128);
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_one(test_a_detached_one), with_one(test_a_mounted_one),   with_one(test_bad_sizes),
+        with_one(test_a_failure),      with_one(test_a_kill_anywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,84 @@
+#include "workspace_fixture.h"
+
+#include "catalog_workspace.h"
+#include "cleanup.h"
+#include "json_doc.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int setup(void **state)
+{
+    int rc = workspace_world_setup(state);
+    if (rc == 0)
+        workspace_world_do(*state, "workspace.create", "w", "{}");
+    return rc;
+}
+#define with_one(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
+
+static void assert_gone(struct workspace_world *world)
+{
+    assert_string_equal(workspace_world_rows(world, "w"), "none");
+    assert_int_equal(fake_volumes_count(), 0);
+}
+
+static void test_a_removal(void **state)
+{
+    struct workspace_world *world = *state;
+    cleanup_json json_t *json = workspace_world_ok(world, "workspace.rm", "w", "{}");
+    assert_string_equal(json_string_value(json_object_get(json, "name")), "w");
+    assert_gone(world);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-removed"), 1);
+    workspace_world_fails(world, "workspace.rm", "w", "{}", ERR_NOT_FOUND, "no workspace w");
+    /* The name is free again. */
+    workspace_world_do(world, "workspace.create", "w", "{}");
+}
+
+static void test_a_mounted_one_stays(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    workspace_world_fails(world, "workspace.rm", "w", "{}", ERR_CONFLICT, "w is mounted at");
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+    assert_int_equal(fake_volumes_count(), 1);
+}
+
+/* Bytes that nobody can remove now keep their row, and the next one goes on. */
+static void test_a_failure(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_fail("remove", ERR_IO, "no", 1);
+    workspace_world_fails(world, "workspace.rm", "w", "{}", ERR_IO, "no");
+    assert_string_equal(workspace_world_rows(world, "w"), "removing at nowhere");
+    workspace_world_fails(world, "workspace.mount", "w", "{'path': '%s'}", ERR_CONFLICT,
+                          "half removed");
+    workspace_world_fails(world, "workspace.create", "w", "{}", ERR_EXISTS, "w already");
+    workspace_world_do(world, "workspace.rm", "w", "{}");
+    assert_gone(world);
+}
+
+static void test_a_kill_anywhere(void **state)
+{
+    struct workspace_world *world = *state;
+    static const char *const faults[] = {"workspace.rm-recorded=kill",
+                                         "workspace.bytes-removed=kill", "job.before-finish=kill"};
+    for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
+        assert_true(workspace_world_killed(world, "workspace.rm", "w", "{}", faults[i]));
+        workspace_world_start(world);
+        workspace_world_settle(world);
+        assert_gone(world);
+        workspace_world_do(world, "workspace.create", "w", "{}");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_one(test_a_removal),
+        with_one(test_a_mounted_one_stays),
+        with_one(test_a_failure),
+        with_one(test_a_kill_anywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,190 @@
+#include "workspace_fixture.h"
+
+#include "catalog_workspace.h"
+#include "cleanup.h"
+#include "json_doc.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int setup(void **state)
+{
+    int rc = workspace_world_setup(state);
+    if (rc == 0) {
+        workspace_world_do(*state, "workspace.create", "w", "{}");
+        workspace_world_do(*state, "workspace.mount", "w", "{'path': '%s'}");
+    }
+    return rc;
+}
+#define with_mounted(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
+
+static void assert_detached(struct workspace_world *world)
+{
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+    assert_string_equal(workspace_world_state(world, "w"), "detached");
+    assert_false(fake_volumes_only()->attached);
+    assert_string_equal(fake_volumes_only()->mounted, "");
+}
+
+static void test_an_unmount(void **state)
+{
+    struct workspace_world *world = *state;
+    cleanup_json json_t *json = workspace_world_ok(world, "workspace.unmount", "w", "{}");
+    assert_string_equal(json_string_value(json_object_get(json, "state")), "detached");
+    assert_detached(world);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-unmounted"), 1);
+    /* Again: nothing to do. */
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_int_equal(workspace_world_events(world, "w", "workspace-unmounted"), 1);
+    assert_int_equal(fake_volumes_only()->detaches, 1);
+    workspace_world_fails(world, "workspace.unmount", "v", "{}", ERR_NOT_FOUND, "no workspace v");
+}
+
+static void test_one_that_is_in_use_stays(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_fail("unmount", ERR_CONFLICT, "in use by bash (12)", 1);
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_CONFLICT,
+                          "w stays mounted: in use by bash (12)");
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_detached(world);
+}
+
+static void test_one_that_is_held_elsewhere(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->elsewhere = true;
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_CONFLICT,
+                          "unmounted, but still held: the volume");
+    assert_string_equal(workspace_world_rows(world, "w"), "detaching at nowhere");
+    assert_string_equal(workspace_world_state(world, "w"), "detaching");
+    workspace_world_fails(world, "workspace.mount", "w", "{'path': '%s'}", ERR_CONFLICT,
+                          "sleep (77)");
+    workspace_world_fails(world, "workspace.rm", "w", "{}", ERR_CONFLICT, "sleep (77)");
+    workspace_world_fails(world, "workspace.resize", "w", "{'size': 134217728}", ERR_CONFLICT,
+                          "is detaching");
+    /* The repeat goes on. */
+    fake_volumes_only()->elsewhere = false;
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_detached(world);
+}
+
+/* Its last holder has gone: a mount needs no unmount before. */
+static void test_a_mount_finishes_it(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->elsewhere = true;
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_CONFLICT, "sleep (77)");
+    fake_volumes_only()->elsewhere = false;
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
+}
+
+static void test_giving_up(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->elsewhere = true;
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_CONFLICT, "--abandon");
+    workspace_world_do(world, "workspace.unmount", "w", "{'abandon': true}");
+    assert_detached(world);
+    assert_int_equal(fake_volumes_only()->abandons, 1);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-abandoned"), 1);
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    workspace_world_do(world, "workspace.unmount", "w", "{'abandon': true}");
+    assert_detached(world);
+}
+
+static void test_a_dead_one_is_cleared_away(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->dead = true;
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_detached(world);
+    assert_int_equal(fake_volumes_only()->abandons, 1);
+}
+
+static void test_a_fenced_one(void **state)
+{
+    struct workspace_world *world = *state;
+    const char *id = fake_volumes_only()->id;
+    fake_volumes_only()->fenced = true;
+    assert_int_equal(
+        catalog_volume_set_state(world->node->catalog, id, CATALOG_VOLUME_FENCED, NULL), 0);
+    assert_string_equal(workspace_world_state(world, "w"), "fenced");
+    fake_volumes_fail("unmount", ERR_CONFLICT, "in use", 1);
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_CONFLICT, "in use");
+    assert_string_equal(workspace_world_rows(world, "w"), "fenced at at mounted");
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_detached(world);
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+}
+
+static void test_a_kill_anywhere(void **state)
+{
+    struct workspace_world *world = *state;
+    static const struct {
+        const char *params;
+        const char *fault;
+    } cases[] = {
+        {"{}", "workspace.unmount-recorded=kill"},
+        {"{}", "workspace.unmounted=kill"},
+        {"{}", "workspace.detached=kill"},
+        {"{}", "job.before-finish=kill"},
+        {"{'abandon': true}", "workspace.unmount-recorded=kill"},
+        {"{'abandon': true}", "workspace.abandoned=kill"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        assert_true(workspace_world_killed(world, "workspace.unmount", "w", cases[i].params,
+                                           cases[i].fault));
+        workspace_world_start(world);
+        workspace_world_settle(world);
+        assert_detached(world);
+        workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    }
+}
+
+static void test_a_failure_anywhere(void **state)
+{
+    struct workspace_world *world = *state;
+    static const char *const faults[] = {"workspace.unmount-recorded=eio",
+                                         "workspace.unmounted=eio", "workspace.detached=eio"};
+    for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
+        assert_false(workspace_world_killed(world, "workspace.unmount", "w", "{}", faults[i]));
+        workspace_world_start(world);
+        workspace_world_do(world, "workspace.unmount", "w", "{}");
+        assert_detached(world);
+        workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    }
+}
+
+/* The host was restarted while an unmount was under way. */
+static void test_a_reboot_in_the_middle(void **state)
+{
+    struct workspace_world *world = *state;
+    assert_true(workspace_world_killed(world, "workspace.unmount", "w", "{}",
+                                       "workspace.unmount-recorded=kill"));
+    fake_volumes_reboot();
+    workspace_world_start(world);
+    workspace_world_settle(world);
+    assert_detached(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_mounted(test_an_unmount),
+        with_mounted(test_one_that_is_in_use_stays),
+        with_mounted(test_one_that_is_held_elsewhere),
+        with_mounted(test_a_mount_finishes_it),
+        with_mounted(test_giving_up),
+        with_mounted(test_a_dead_one_is_cleared_away),
+        with_mounted(test_a_fenced_one),
+        with_mounted(test_a_kill_anywhere),
+        with_mounted(test_a_failure_anywhere),
+        with_mounted(test_a_reboot_in_the_middle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
