@@ -80,6 +80,10 @@ struct live_map_header {
     _Atomic uint32_t data_mode;    /* 1 direct, 2 buffered: how `data` is written */
     _Atomic uint32_t residency;    /* 1 locked; 0 locking was refused */
     char text[LIVE_MAP_TEXT_MAX];  /* why the last worker refused; "" */
+    /* The OPEN or RELEASE that is being counted, so that one that is sent again is not counted
+     * twice: its unique number (0: none) and what `opens` is after it. */
+    _Atomic uint64_t open_unique;
+    _Atomic uint64_t open_target;
 
     /* By varved. */
     _Atomic uint32_t orders;

@@ -1,0 +1,86 @@
+#include "volume_confine.h"
+
+#include "cleanup.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/capability.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#ifndef PR_SET_IO_FLUSHER
+#define PR_SET_IO_FLUSHER 57
+#endif
+
+enum {
+    FILES_MAX = 256, /* descriptors: 10, and what the control socket has */
+};
+
+static void ask_for_life(void)
+{
+    static const char score[] = "-900";
+    cleanup_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && write(fd, score, sizeof score - 1) < 0)
+        return;
+}
+
+void volume_confine_ask(void)
+{
+    /* Memory for this process is not waited for by writing to the disks that it serves. */
+    (void)prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
+    ask_for_life();
+    struct rlimit have;
+    if (getrlimit(RLIMIT_NOFILE, &have) == 0 && have.rlim_max > FILES_MAX) {
+        have.rlim_cur = have.rlim_max = FILES_MAX;
+        (void)setrlimit(RLIMIT_NOFILE, &have);
+    }
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+    (void)setrlimit(RLIMIT_CORE, &none);
+}
+
+static int enter(int dir_fd, struct err *err)
+{
+    if (fchdir(dir_fd) < 0 || chroot(".") < 0)
+        return err_errno(err, errno, "cannot make the volume's directory the root");
+    return 0;
+}
+
+static int become_owner(const struct stat *st, struct err *err)
+{
+    if (setgroups(0, NULL) < 0 || setresgid(st->st_gid, st->st_gid, st->st_gid) < 0 ||
+        setresuid(st->st_uid, st->st_uid, st->st_uid) < 0)
+        return err_errno(err, errno, "cannot become user %u", (unsigned)st->st_uid);
+    return 0;
+}
+
+static int drop_capabilities(const struct stat *st, struct err *err)
+{
+    for (cap_value_t cap = 0; cap_get_bound(cap) >= 0; cap++)
+        if (cap_drop_bound(cap) < 0)
+            return err_errno(err, errno, "cannot give up capability %d", cap);
+    if (cap_reset_ambient() < 0)
+        return err_errno(err, errno, "cannot give up capabilities");
+    int rc = become_owner(st, err);
+    if (rc < 0)
+        return rc;
+    cap_t none = cap_init();
+    rc = !none || cap_set_proc(none) < 0 ? -errno : 0;
+    cap_free(none);
+    return rc < 0 ? err_errno(err, rc, "cannot give up capabilities") : 0;
+}
+
+int volume_confine_rights(int dir_fd, struct err *err)
+{
+    struct stat st;
+    if (fstat(dir_fd, &st) < 0)
+        return err_errno(err, errno, "cannot look at the volume's directory");
+    int rc = enter(dir_fd, err);
+    if (rc == 0)
+        rc = drop_capabilities(&st, err);
+    if (rc < 0)
+        return rc;
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return err_errno(err, errno, "cannot give up new privileges");
+    return 0;
+}

@@ -1,0 +1,323 @@
+/* varve-volume - serves one volume. Started by varve-keeper only, as `varve-volume DIRECTORY` with
+ * the descriptors that volume_format.h names; volume.h has the order of a start. */
+#define FUSE_USE_VERSION 314
+#include "cleanup.h"
+#include "fault.h"
+#include "volume.h"
+#include "volume_confine.h"
+#include "volume_control.h"
+#include "volume_ops.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+enum {
+    EXIT_FAILED = 1, /* started again, it may go better */
+    EXIT_USAGE = 2,
+    LOCK_POLL_MS = 2,
+    STOP_WAIT_MS = 1000,
+    DATA_NAME_MAX = 8,
+};
+#define DATA_NAME "data"
+
+/* The threads that read begin when the first of them is done with INIT. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool open; /* under lock */
+};
+
+struct reader {
+    struct volume *volume;
+    struct gate *gate;
+    struct volume_slot slot;
+    bool first;
+};
+
+/* What lives as long as the process; too large for a stack. */
+static struct volume volume;
+static struct volume_control control;
+static struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
+static struct reader readers[VOLUME_THREADS];
+static struct volume_slot park_slots[VOLUME_PARK_THREADS];
+static pthread_attr_t stacks[VOLUME_SLOTS + 1];
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
+}
+
+/* What kind of end a failure is; says why where varved looks. */
+static int fail(struct live_map_header *header, const struct err *err)
+{
+    fprintf(stderr, "varve-volume: %s\n", err->text);
+    if (header)
+        (void)snprintf(header->text, sizeof header->text, "%.*s", LIVE_MAP_TEXT_MAX - 1, err->text);
+    if (err->num == ENODEV) {
+        if (header)
+            atomic_fetch_or(&header->facts, LIVE_FACT_DESTROYED);
+        return VOLUME_EXIT_STOPPED;
+    }
+    switch (err->code) {
+    case ERR_DAMAGED:
+    case ERR_TOO_NEW:
+    case ERR_UNSUPPORTED:
+    case ERR_INVALID:
+        return VOLUME_EXIT_REFUSED;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+static void end(int status)
+{
+    const uint64_t one = 1;
+    int first = -1;
+    (void)atomic_compare_exchange_strong(&volume.exit_status, &first, status);
+    ssize_t n = write(volume.end_fd, &one, sizeof one);
+    (void)n; /* the counter is full: it is known */
+}
+
+static int open_live(struct err *err)
+{
+    int rc = live_map_open(VOLUME_FD_LIVE, true, &volume.facts, err);
+    if (rc < 0)
+        return rc;
+    volume.header = volume.facts.header;
+    volume.header->text[0] = '\0';
+    return live_map_open(VOLUME_FD_LIVE, false, &volume.live, err);
+}
+
+static bool is_connected(void)
+{
+    struct pollfd fd = {.fd = VOLUME_FD_FUSE, .events = POLLIN};
+    return poll(&fd, 1, 0) < 0 || (fd.revents & (POLLERR | POLLNVAL)) == 0;
+}
+
+/* The lock is free when the last system call of the predecessor has ended, also when it was killed.
+ */
+static int lock_data(struct err *err)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_POLL_MS * 1000000L};
+    while (flock(volume.data_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return err_errno(err, errno, "cannot lock " DATA_NAME);
+        if (!is_connected())
+            return err_errno(err, ENODEV, "the FUSE connection is gone");
+        (void)nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+static int open_files(const char *directory, struct err *err)
+{
+    volume.dir_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (volume.dir_fd < 0)
+        return err_errno(err, errno, "cannot open %s", directory);
+    volume.data_fd = openat(volume.dir_fd, DATA_NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (volume.data_fd < 0)
+        return err_errno(err, errno, "cannot open " DATA_NAME);
+    int rc = lock_data(err);
+    if (rc < 0)
+        return rc;
+    /* From here on this process is the worker. The time first, as keeper takes both together. */
+    atomic_store(&volume.header->heartbeat_ns, now_ns());
+    atomic_store(&volume.header->pid, (uint32_t)getpid());
+    rc = map_log_open(volume.dir_fd, volume.header->uuid, atomic_load(&volume.header->size), NULL,
+                      NULL, &volume.log, err);
+    if (rc == 0)
+        rc = chunk_io_open(volume.data_fd, &volume.live, &volume.log, &volume.io, err);
+    return rc;
+}
+
+static int make_memory(struct err *err)
+{
+    const size_t threads = VOLUME_SLOTS + 1;
+    size_t bytes = volume_queue_bytes() + threads * volume_resident_stack_bytes();
+    int rc = volume_resident_map(bytes, &volume.resident, err);
+    if (rc == 0)
+        rc = volume_queue_init(&volume.queue, &volume.io, volume.header, volume_ops_answer, NULL,
+                               &volume.resident, err);
+    for (size_t i = 0; rc == 0 && i < VOLUME_THREADS; i++) {
+        readers[i] = (struct reader){.volume = &volume, .gate = &gate, .first = i == 0};
+        rc = volume_queue_slot(&volume.queue, true, &readers[i].slot, err);
+    }
+    for (size_t i = 0; rc == 0 && i < VOLUME_PARK_THREADS; i++)
+        rc = volume_queue_slot(&volume.queue, false, &park_slots[i], err);
+    for (size_t i = 0; rc == 0 && i < threads; i++)
+        rc = volume_resident_stack(&volume.resident, &stacks[i], err);
+    return rc;
+}
+
+static void lock_memory(void)
+{
+    uint64_t bytes = volume_resident_lock();
+    atomic_store(&volume.header->locked_bytes, bytes);
+    atomic_store(&volume.header->residency, bytes > 0);
+}
+
+static int make_descriptors(struct err *err)
+{
+    volume.pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    volume.end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (volume.pidfd < 0 || volume.end_fd < 0)
+        return err_errno(err, errno, "cannot make its descriptors");
+    return volume_control_open(&control, &volume, VOLUME_FD_LISTEN, err);
+}
+
+static void open_gate(struct gate *at)
+{
+    (void)pthread_mutex_lock(&at->lock);
+    at->open = true;
+    (void)pthread_cond_broadcast(&at->opened);
+    (void)pthread_mutex_unlock(&at->lock);
+}
+
+static void pass_gate(struct gate *at)
+{
+    (void)pthread_mutex_lock(&at->lock);
+    while (!at->open)
+        (void)pthread_cond_wait(&at->opened, &at->lock);
+    (void)pthread_mutex_unlock(&at->lock);
+}
+
+static int begin(struct reader *reader)
+{
+    struct live_map_header *header = volume.header;
+    struct err err = ERR_INIT;
+    volume_ops_settle(&volume);
+    int rc = volume_session_begin(&volume.session, &reader->slot, &err);
+    if (rc < 0) {
+        end(fail(header, &err));
+        return rc;
+    }
+    atomic_fetch_add(&header->starts, 1);
+    uint32_t facts = LIVE_FACT_READY | (volume.session.resends ? LIVE_FACT_RESENDS : 0);
+    atomic_fetch_or(&header->facts, facts);
+    open_gate(reader->gate);
+    return 0;
+}
+
+static void *read_requests(void *arg)
+{
+    struct reader *reader = arg;
+    if (reader->first && begin(reader) < 0)
+        return NULL;
+    pass_gate(reader->gate);
+    volume_session_serve(&volume.session, &reader->slot);
+    atomic_fetch_or(&volume.header->facts, LIVE_FACT_DESTROYED);
+    end(VOLUME_EXIT_STOPPED);
+    return NULL;
+}
+
+static void *do_parked(void *arg)
+{
+    volume_queue_park_thread(arg);
+    return NULL;
+}
+
+static void *do_control(void *arg)
+{
+    volume_control_work(arg);
+    return NULL;
+}
+
+static int start_threads(struct err *err)
+{
+    pthread_t ignored;
+    const pthread_attr_t *stack = stacks;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < VOLUME_PARK_THREADS; i++)
+        rc = pthread_create(&ignored, stack++, do_parked, &park_slots[i]);
+    if (rc == 0)
+        rc = pthread_create(&ignored, stack++, do_control, &control);
+    /* The first reader last: the others wait for it. */
+    for (size_t i = VOLUME_THREADS; rc == 0 && i-- > 0;)
+        rc = pthread_create(&ignored, stack++, read_requests, &readers[i]);
+    return rc ? err_errno(err, rc, "cannot make a thread") : 0;
+}
+
+static int start(const char *directory, struct err *err)
+{
+    int rc = open_live(err);
+    if (rc == 0)
+        rc = open_files(directory, err);
+    if (rc == 0)
+        rc = make_descriptors(err);
+    if (rc == 0)
+        rc = make_memory(err);
+    if (rc == 0)
+        rc = volume_session_open(&volume.session, VOLUME_FD_FUSE, volume.header, &volume_ops,
+                                 sizeof volume_ops, &volume, err);
+    if (rc < 0)
+        return rc;
+    volume_confine_ask();
+    lock_memory();
+    rc = volume_confine_rights(volume.dir_fd, err);
+    if (rc == 0)
+        rc = start_threads(err);
+    return rc;
+}
+
+/* What was answered is made durable where nobody will ask for it any more; what waits is given up.
+ */
+static void finish(void)
+{
+    struct live_map_header *header = volume.header;
+    volume_queue_stop(&volume.queue);
+    const struct timespec pause = {.tv_nsec = 1000000L};
+    for (int i = 0; i < STOP_WAIT_MS; i++) {
+        if (atomic_load(&header->held) + atomic_load(&header->absent) == 0)
+            break;
+        (void)nanosleep(&pause, NULL);
+    }
+    if ((atomic_load(&header->facts) & LIVE_FACT_CLOSED) == 0)
+        (void)chunk_io_flush(&volume.io);
+}
+
+static void block_signals(void)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    (void)prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0); /* keeper's end is not the worker's */
+}
+
+int main(int argc, char **argv)
+{
+    struct err err = ERR_INIT;
+    if (argc == 2 && strcmp(argv[1], "--fault-points") == 0) {
+        fault_list(stdout);
+        return 0;
+    }
+    if (argc != 2) {
+        fprintf(stderr, "usage: varve-volume DIRECTORY\n");
+        return EXIT_USAGE;
+    }
+    block_signals();
+    atomic_store(&volume.exit_status, -1);
+    (void)pthread_mutex_init(&volume.open_lock, NULL);
+    int rc = volume_resident_heap(&err);
+    if (rc == 0)
+        rc = start(argv[1], &err);
+    if (rc < 0)
+        _exit(fail(volume.header, &err));
+    int status = volume_control_run(&control);
+    if (status == VOLUME_EXIT_STOPPED)
+        finish();
+    _exit(status);
+}
