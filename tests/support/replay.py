@@ -20,33 +20,51 @@ SECTOR = {"map": 512, "data": 4096}
 
 
 class Entry:
-    """One record. `kind` is a letter; see recorder.h."""
+    """One record. `kind` is a letter; see recorder.h. Its bytes stay in the file."""
 
-    __slots__ = ("kind", "id", "inode", "offset", "length", "result", "flags", "payload")
+    __slots__ = ("kind", "id", "inode", "offset", "length", "result", "flags", "size", "log", "at")
 
-    def __init__(self, fields, payload):
-        _, kind, self.id, self.inode, self.offset, self.length, self.result, _, self.flags = fields
+    def __init__(self, fields, log, at):
+        _, kind, self.id, self.inode, self.offset, self.length, self.result, self.size, self.flags = fields
         self.kind = chr(kind)
-        self.payload = payload
+        self.log = log
+        self.at = at
 
     @property
     def process(self):
         return self.id >> 32
 
+    @property
+    def payload(self):
+        return os.pread(self.log.fileno(), self.size, self.at)
+
 
 def read_log(path):
     """Every record in order. The last one may be cut off, where its writer was killed."""
     entries = []
-    with open(path, "rb") as f:
-        while len(head := f.read(ENTRY.size)) == ENTRY.size:
-            fields = ENTRY.unpack(head)
-            if fields[0] != b"VREC":
-                raise ValueError(f"{path} is no recording at {f.tell()}")
-            payload = f.read(fields[7])
-            if len(payload) < fields[7]:
-                break
-            entries.append(Entry(fields, payload))
+    log = open(path, "rb")  # pylint: disable=consider-using-with
+    end = os.fstat(log.fileno()).st_size
+    while len(head := log.read(ENTRY.size)) == ENTRY.size:
+        fields = ENTRY.unpack(head)
+        if fields[0] != b"VREC":
+            raise ValueError(f"{path} is no recording at {log.tell()}")
+        entry = Entry(fields, log, log.tell())
+        if entry.at + entry.size > end:
+            break
+        entries.append(entry)
+        log.seek(entry.size, os.SEEK_CUR)
     return entries
+
+
+class Notes:
+    """Notes of a test's own in a recording: `kind` is a letter, `text` comes back as the payload."""
+
+    def __init__(self, path):
+        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def put(self, kind, text):
+        data = text.encode()
+        os.write(self.fd, ENTRY.pack(b"VREC", ord(kind), 0, 0, 0, 0, 0, len(data), 0) + data)
 
 
 class Operation:
@@ -64,8 +82,9 @@ class Operation:
                 yield from ((at, bytes(min(65536, entry.offset + entry.length - at)))
                             for at in range(entry.offset, entry.offset + entry.length, 65536))
             return
-        for at in range(0, len(entry.payload), sector):
-            yield entry.offset + at, entry.payload[at:at + sector]
+        payload = entry.payload
+        for at in range(0, len(payload), sector):
+            yield entry.offset + at, payload[at:at + sector]
 
 
 class File:
@@ -93,7 +112,7 @@ class File:
 class Disk:
     """The directory of one volume. `work` is a directory for the files' certain bytes."""
 
-    def __init__(self, work, start=None):
+    def __init__(self, work):
         self.work = work
         self.files = {}     # by inode
         self.names = {}     # certain: name -> File
@@ -101,15 +120,13 @@ class Disk:
         self.calls = {}     # by id of what has not ended
         self.processes = set()
         self.made = 0
-        for name, inode in (start or {}).items():
-            self.names[name] = self.files[inode]
 
-    def adopt(self, directory, names):
-        """Begins with files that are there, as they are."""
-        for name in names:
-            path = os.path.join(directory, name)
-            file = self.make(os.stat(path).st_ino)
-            shutil.copyfile(path, file.path)
+    def adopt(self, directory, inodes):
+        """Begins with copies of files that are in `directory`; in the recording they have these inodes."""
+        for name, inode in inodes.items():
+            file = self.make(inode)
+            os.link(os.path.join(directory, name), file.path + ".start")
+            os.replace(file.path + ".start", file.path)
             self.names[name] = file
 
     def make(self, inode):
@@ -119,7 +136,7 @@ class Disk:
 
     def feed(self, entry):
         """Goes on by one record."""
-        if entry.process not in self.processes:
+        if entry.kind in "WPTSCR" and entry.process not in self.processes:
             self.succeed(entry.process)
         handler = getattr(self, f"feed_{entry.kind}", None)
         if handler:
@@ -242,7 +259,7 @@ def places(entries, seed, count):
     chance = random.Random(seed)
     ends = [i + late for i, entry in enumerate(entries) if entry.kind == "s" for late in (0, 1)]
     names = [i for i, entry in enumerate(entries) if entry.kind in "CRr"]
-    near = {n for i in names for n in range(i - 10, i + 25) if 0 <= n < len(entries)}
+    near = {n for i in names for n in range(i - 4, i + 14) if 0 <= n < len(entries)}
     some = set(chance.sample(ends, min(len(ends), count // 2)))
     some |= {chance.randrange(len(entries)) for _ in range(count - len(some))}
     return sorted(near), sorted(some - near)
