@@ -48,7 +48,7 @@
 enum {
     CHUNK_IO_LOCKS = 256,
     CHUNK_IO_GROUP = 64,      /* chunks that have one bit in `unlogged` */
-    CHUNK_IO_RUN = 128,       /* chunks that are handled under their locks together */
+    CHUNK_IO_RUN = 32,        /* chunks that are handled under their locks together */
     CHUNK_IO_RECORDS = 16384, /* that a flush remembers at once */
 };
 _Static_assert(CHUNK_IO_RUN < CHUNK_IO_LOCKS, "a run takes no lock twice");

@@ -150,12 +150,16 @@ static bool all_zero(const struct chunk_io *io, uint64_t first, uint64_t last)
     return true;
 }
 
-/* Nothing in `data` either: a worker that was killed between state and punch may have left bytes.
- */
-static bool is_hole(const struct chunk_io *io, uint64_t offset, uint64_t end)
+/* Where the next bytes of `data` are. A worker that was killed between state and punch may have
+ * left some in zero chunks. `known`: what this has said for an earlier offset, or 0. */
+static uint64_t next_data(const struct chunk_io *io, uint64_t offset, uint64_t known)
 {
+    if (known > offset)
+        return known;
     off_t data = lseek(io->data_fd, (off_t)offset, SEEK_DATA);
-    return data < 0 ? errno == ENXIO : (uint64_t)data >= end;
+    if (data < 0)
+        return errno == ENXIO ? UINT64_MAX : offset;
+    return (uint64_t)data;
 }
 
 static int punch(struct chunk_io *io, uint64_t offset, uint64_t end)
@@ -168,13 +172,16 @@ static int punch(struct chunk_io *io, uint64_t offset, uint64_t end)
     return is_harmless ? 0 : -errno;
 }
 
-/* Whole chunks, at most CHUNK_IO_RUN. */
-static int discard_run(struct chunk_io *io, uint64_t first, uint64_t last)
+/* Whole chunks, at most CHUNK_IO_RUN. `data` as next_data() keeps it. */
+static int discard_run(struct chunk_io *io, uint64_t first, uint64_t last, uint64_t *data)
 {
     uint64_t offset = first * VOLUME_CHUNK;
     uint64_t end = (last + 1) * VOLUME_CHUNK;
-    if (all_zero(io, first, last) && is_hole(io, offset, end))
-        return 0;
+    if (all_zero(io, first, last)) {
+        *data = next_data(io, offset, *data);
+        if (*data >= end)
+            return 0;
+    }
     chunk_io_lock(io, first, last, true);
     for (uint64_t chunk = first; chunk <= last; chunk++) {
         if (live_word_state(chunk_io_word(io, chunk)) != VOLUME_ZERO)
@@ -201,6 +208,7 @@ static int discard_gated(struct chunk_io *io, uint64_t len, uint64_t offset)
 {
     int rc = io->finished ? -EIO : chunk_io_check(io, len, offset);
     uint64_t end = offset + len;
+    uint64_t data = 0;
     while (rc == 0 && offset < end) {
         uint64_t first = offset / VOLUME_CHUNK;
         uint64_t next = run_end(offset, end);
@@ -209,7 +217,7 @@ static int discard_gated(struct chunk_io *io, uint64_t len, uint64_t offset)
             rc = discard_part(io, (size_t)(next - offset), offset);
         } else {
             next -= next % VOLUME_CHUNK;
-            rc = discard_run(io, first, next / VOLUME_CHUNK - 1);
+            rc = discard_run(io, first, next / VOLUME_CHUNK - 1, &data);
         }
         offset = next;
     }
