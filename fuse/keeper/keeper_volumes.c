@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static bool is_id(const char id[16])
@@ -53,6 +54,9 @@ static int check_fds(const int fds[KEEPER_FDS_MAX], int count, const char **ret_
         *ret_text = "the third descriptor is no socket";
     else if (fstat(fds[3], &st) < 0 || !S_ISREG(st.st_mode))
         *ret_text = "the fourth descriptor is no program";
+    else if (count == KEEPER_FDS_MAX &&
+             syscall(SYS_pidfd_send_signal, fds[KEEPER_FD_PIDFD], 0, NULL, 0) < 0 && errno == EBADF)
+        *ret_text = "the fifth descriptor is no pidfd";
     else
         return 0;
     return -EINVAL;

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-static void sleep_ms(int ms)
+void keeper_fixture_sleep(int ms)
 {
     const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000L};
     nanosleep(&time, NULL);
@@ -63,7 +63,7 @@ static void kill_and_wait(pid_t pid)
         if (!file || !fgets(line, sizeof line, file) || strstr(line, ") Z ") ||
             strstr(line, ") X "))
             return;
-        sleep_ms(1);
+        keeper_fixture_sleep(1);
     }
 }
 
@@ -193,7 +193,7 @@ pid_t keeper_fixture_worker(struct keeper_fixture *f, int i, pid_t but)
         pid_t pid = (pid_t)f->volumes[i].live.header->pid;
         if (pid != 0 && pid != but && f->volumes[i].live.header->facts != 0)
             return pid;
-        sleep_ms(1);
+        keeper_fixture_sleep(1);
     }
     fail_msg("no worker of volume %d", i);
     return 0;
@@ -214,6 +214,21 @@ int keeper_fixture_starts(struct keeper_fixture *f, int i)
 void keeper_fixture_kill_keeper(struct keeper_fixture *f)
 {
     kill_and_wait(keeper_client_pid(f->client));
+}
+
+struct keeper_fixture_line keeper_fixture_proc(pid_t pid, const char *file, const char *name)
+{
+    struct keeper_fixture_line ret = {.s = ""};
+    char path[64];
+    char line[256];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    cleanup_file FILE *opened = fopen(path, "re");
+    assert_non_null(opened);
+    while (fgets(line, sizeof line, opened))
+        if (strncmp(line, name, strlen(name)) == 0)
+            snprintf(ret.s, sizeof ret.s, "%s", line + strlen(name));
+    ret.s[strcspn(ret.s, "\n")] = '\0';
+    return ret;
 }
 
 int keeper_fixture_count_fds(pid_t pid)

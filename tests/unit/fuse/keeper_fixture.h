@@ -50,6 +50,12 @@ pid_t keeper_fixture_worker(struct keeper_fixture *f, int i, pid_t but);
 int keeper_fixture_starts(struct keeper_fixture *f, int i);
 /* Kills keeper as kill -9 does, and waits until it has ended. */
 void keeper_fixture_kill_keeper(struct keeper_fixture *f);
+void keeper_fixture_sleep(int ms);
+/* A line of /proc/PID/FILE, what stands behind `name`; "" when there is none. */
+struct keeper_fixture_line {
+    char s[256];
+};
+struct keeper_fixture_line keeper_fixture_proc(pid_t pid, const char *file, const char *name);
 /* Descriptors that a process has open. */
 int keeper_fixture_count_fds(pid_t pid);
 /* A process that has ended and was waited for is not there; a zombie is. */
