@@ -2,6 +2,7 @@
 
 #include "wire_call.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,6 +23,7 @@ static int name_of(const char *id, struct socket_name *ret, struct err *err)
 /* Makes the name free unless somebody listens. */
 static int clear_name(int workers_fd, const struct socket_name *name, struct err *err)
 {
+    struct stat st;
     cleanup_fd int fd = wire_connect(workers_fd, name->s, wire_deadline(0));
     if (fd >= 0 || fd == -ETIMEDOUT)
         return err_fail(err, ERR_CONFLICT, "a process still holds the control socket %s", name->s);
@@ -29,6 +31,8 @@ static int clear_name(int workers_fd, const struct socket_name *name, struct err
         return 0;
     if (fd != -ECONNREFUSED)
         return err_errno(err, fd, "cannot find out who holds the control socket %s", name->s);
+    if (fstatat(workers_fd, name->s, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISSOCK(st.st_mode))
+        return err_fail(err, ERR_EXISTS, "%s is there and no socket", name->s);
     if (unlinkat(workers_fd, name->s, 0) < 0 && errno != ENOENT)
         return err_errno(err, errno, "cannot remove the stale control socket %s", name->s);
     return 0;
