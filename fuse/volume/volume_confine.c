@@ -1,6 +1,7 @@
 #include "volume_confine.h"
 
 #include "cleanup.h"
+#include "seccomp.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -8,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER 57
@@ -83,4 +85,79 @@ int volume_confine_rights(int dir_fd, struct err *err)
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_errno(err, errno, "cannot give up new privileges");
     return 0;
+}
+
+/* Most used first: requests, waiting, the control socket, the disk map's file, the end. */
+static const int allowed[] = {
+    SYS_read,
+    SYS_writev,
+    SYS_pread64,
+    SYS_pwrite64,
+    SYS_pwritev,
+    SYS_preadv,
+    SYS_futex,
+    SYS_fdatasync,
+    SYS_fallocate,
+    SYS_write,
+    SYS_clock_gettime,
+    SYS_clock_nanosleep,
+    SYS_nanosleep,
+#ifdef SYS_poll
+    SYS_poll,
+#endif
+    SYS_ppoll,
+    SYS_accept4,
+    SYS_getsockopt,
+    SYS_recvmsg,
+    SYS_sendmsg,
+    SYS_close,
+    SYS_openat,
+    SYS_fsync,
+    SYS_fstat,
+    SYS_newfstatat, /* fstat() of some libcs */
+    SYS_ftruncate,
+    SYS_fchmod,
+    SYS_lseek,
+    SYS_fcntl,
+    SYS_renameat2,
+#ifdef SYS_renameat
+    SYS_renameat, /* renameat2() without flags, of some libcs */
+#endif
+    SYS_unlinkat,
+    SYS_sync_file_range,
+    SYS_getrandom,
+    SYS_gettimeofday,
+    SYS_brk,
+    SYS_munmap,
+    SYS_mremap,
+    SYS_madvise,
+    SYS_getpid,
+    SYS_gettid,
+    SYS_sched_yield,
+    SYS_sigaltstack,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_restart_syscall,
+    SYS_exit,
+    SYS_exit_group,
+    SYS_rseq, /* of threads that begin only now; the C library aborts without it */
+    SYS_set_robust_list,
+};
+
+/* Signals go to this process alone: workers of other volumes run as the same user. */
+static const int allowed_self[] = {SYS_kill, SYS_tgkill};
+
+static const int allowed_no_exec[] = {SYS_mmap, SYS_mprotect};
+
+int volume_confine_calls(struct err *err)
+{
+    struct seccomp_filter filter;
+    seccomp_begin(&filter);
+    seccomp_allow(&filter, allowed, ARRAY_SIZE(allowed));
+    for (size_t i = 0; i < ARRAY_SIZE(allowed_self); i++)
+        seccomp_allow_first(&filter, allowed_self[i], (uint32_t)getpid());
+    for (size_t i = 0; i < ARRAY_SIZE(allowed_no_exec); i++)
+        seccomp_allow_no_exec(&filter, allowed_no_exec[i]);
+    return seccomp_apply(&filter, err);
 }

@@ -13,5 +13,7 @@
 
 /* `dir_fd` is the volume's directory. One thread only. */
 int volume_confine_rights(int dir_fd, struct err *err);
+/* When all threads are there. */
+int volume_confine_calls(struct err *err);
 /* Asks for what helps when memory is short; whatever is refused is done without. Needs root. */
 void volume_confine_ask(void);

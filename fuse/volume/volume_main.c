@@ -27,7 +27,8 @@ enum {
 };
 #define DATA_NAME "data"
 
-/* The threads that read begin when the first of them is done with INIT. */
+/* The first thread that reads begins when all are confined, the others when it is done with INIT.
+ */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t opened;
@@ -35,8 +36,6 @@ struct gate {
 };
 
 struct reader {
-    struct volume *volume;
-    struct gate *gate;
     struct volume_slot slot;
     bool first;
 };
@@ -44,7 +43,9 @@ struct reader {
 /* What lives as long as the process; too large for a stack. */
 static struct volume volume;
 static struct volume_control control;
-static struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
+static struct gate confined = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                               .opened = PTHREAD_COND_INITIALIZER};
+static struct gate begun = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
 static struct reader readers[VOLUME_THREADS];
 static struct volume_slot park_slots[VOLUME_PARK_THREADS];
 static pthread_attr_t stacks[VOLUME_SLOTS + 1];
@@ -148,7 +149,7 @@ static int make_memory(struct err *err)
         rc = volume_queue_init(&volume.queue, &volume.io, volume.header, volume_ops_answer, NULL,
                                &volume.resident, err);
     for (size_t i = 0; rc == 0 && i < VOLUME_THREADS; i++) {
-        readers[i] = (struct reader){.volume = &volume, .gate = &gate, .first = i == 0};
+        readers[i] = (struct reader){.first = i == 0};
         rc = volume_queue_slot(&volume.queue, true, &readers[i].slot, err);
     }
     for (size_t i = 0; rc == 0 && i < VOLUME_PARK_THREADS; i++)
@@ -203,16 +204,17 @@ static int begin(struct reader *reader)
     atomic_fetch_add(&header->starts, 1);
     uint32_t facts = LIVE_FACT_READY | (volume.session.resends ? LIVE_FACT_RESENDS : 0);
     atomic_fetch_or(&header->facts, facts);
-    open_gate(reader->gate);
+    open_gate(&begun);
     return 0;
 }
 
 static void *read_requests(void *arg)
 {
     struct reader *reader = arg;
+    pass_gate(&confined);
     if (reader->first && begin(reader) < 0)
         return NULL;
-    pass_gate(reader->gate);
+    pass_gate(&begun);
     volume_session_serve(&volume.session, &reader->slot);
     atomic_fetch_or(&volume.header->facts, LIVE_FACT_DESTROYED);
     end(VOLUME_EXIT_STOPPED);
@@ -265,6 +267,10 @@ static int start(const char *directory, struct err *err)
     rc = volume_confine_rights(volume.dir_fd, err);
     if (rc == 0)
         rc = start_threads(err);
+    if (rc == 0)
+        rc = volume_confine_calls(err);
+    if (rc == 0)
+        open_gate(&confined);
     return rc;
 }
 

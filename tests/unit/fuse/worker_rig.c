@@ -277,6 +277,8 @@ int worker_rig_ask(struct worker_rig *rig, uint32_t op, uint64_t arg, struct vol
         assert_int_equal(count, VOLUME_WIRE_FDS_MAX);
     if (ret)
         *ret = message;
+    if (message.status < 0)
+        print_message("# %.*s\n", VOLUME_WIRE_TEXT_MAX, message.text);
     return message.status;
 }
 

@@ -1,0 +1,38 @@
+/* seccomp.h - builds and applies an allow-list of system calls.
+ *
+ * For programs that give up rights before they read what others made: seccomp_begin(), then what is
+ * allowed, most used first, then seccomp_apply(). Everything else answers ENOSYS, so that a libc
+ * that tries a newer call falls back to an older one. Calls of another architecture, and of the x32
+ * interface, end the process.
+ *
+ * What it does not do: the lists are their programs' own; it allows nothing by itself.
+ */
+#pragma once
+
+#include "err.h"
+
+#include <linux/filter.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SECCOMP_FILTER_MAX = 512, /* instructions */
+};
+
+struct seccomp_filter {
+    struct sock_filter list[SECCOMP_FILTER_MAX];
+    size_t count;
+    int failed; /* too much was added; seccomp_apply() says so */
+};
+
+void seccomp_begin(struct seccomp_filter *filter);
+/* `calls` are numbers of system calls (SYS_...). */
+void seccomp_allow(struct seccomp_filter *filter, const int *calls, size_t count);
+/* mmap and the like: allowed unless the third argument asks for memory that can be executed, which
+ * answers EACCES. */
+void seccomp_allow_no_exec(struct seccomp_filter *filter, int call);
+/* Allowed when the low half of the first argument is `value`; otherwise EPERM. */
+void seccomp_allow_first(struct seccomp_filter *filter, int call, uint32_t value);
+/* For all threads of this process and the rest of its life. Needs no_new_privs. ERR_UNSUPPORTED on
+ * kinds of processors that no list was made for. */
+int seccomp_apply(struct seccomp_filter *filter, struct err *err);
