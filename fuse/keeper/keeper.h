@@ -108,7 +108,9 @@ static inline uint64_t keeper_tag(enum keeper_source source, int number)
     return (uint64_t)source << 32 | (uint32_t)number;
 }
 
-/* keeper_main.c: adds or changes what the epoll waits for; 0 or -errno. */
+/* keeper_loop.c: serves until nobody needs keeper any more. */
+void keeper_loop(struct keeper *keeper);
+/* Adds or changes what the epoll waits for; 0 or -errno. */
 int keeper_watch(const struct keeper *keeper, int op, int fd, uint32_t events, uint64_t tag);
 
 /* keeper_socket.c: connections. */

@@ -47,15 +47,40 @@ def run(script, files):
         return result.returncode, result.stdout
 
 
+# What lint_keeper.py says of a library made of this source.
+KEEPER = {
+    "malloc() is nothing": "int epoll_wait(void); void *malloc(long);\n"
+                           "void *f(void) { return epoll_wait() ? malloc(1) : 0; }\n",
+    "SYS_openat is nothing": "int epoll_wait(void); long syscall(long, ...);\n"
+                             "#define SYS_openat 257\n"
+                             "long f(void) { return epoll_wait() + syscall(SYS_openat); }\n",
+    "not keeper's library": "int close(int);\nint f(void) { return close(1); }\n",
+    None: "int epoll_wait(void); int close(int);\n"
+          "int f(void) { return close(epoll_wait()); }\n",
+}
+
+
+def run_keeper(source):
+    with tempfile.TemporaryDirectory() as tree:
+        path, library = os.path.join(tree, "a.c"), os.path.join(tree, "a.o")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(source)
+        subprocess.run(["cc", "-c", "-o", library, path], check=True)
+        result = subprocess.run([sys.executable, os.path.join(HERE, "lint_keeper.py"), library, path],
+                                capture_output=True, text=True, check=False)
+        return result.returncode, result.stdout
+
+
 def main():
     cases = [("lint_style.py", rule, files) for rule, files in STYLE.items()]
     cases += [("lint_docs.py", text, files) for text, files in DOCS.items()]
     cases.append(("lint_style.py", None, {"base/good.h": GOOD_HEADER, "base/a.c": "int x;\n"}))
     cases.append(("lint_docs.py", None, {"README.md": "fine `good.h`\n"}))
+    cases += [("lint_keeper.py", text, source) for text, source in KEEPER.items()]
     print(f"1..{len(cases)}")
     failed = 0
     for number, (script, expected, files) in enumerate(cases, 1):
-        status, output = run(script, files)
+        status, output = run_keeper(files) if script == "lint_keeper.py" else run(script, files)
         good = status == 0 if expected is None else status == 1 and expected in output
         failed += not good
         print(f"{'ok' if good else 'not ok'} {number} - {script} {expected or 'clean tree'}")

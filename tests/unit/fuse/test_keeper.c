@@ -388,6 +388,57 @@ static void test_holding_again_changes_nothing(void **state)
     assert_int_equal(keeper_fixture_count_fds(keeper_client_pid(f->client)), before);
 }
 
+/* The counters of /proc/PID/io hold what the process itself read and wrote through files. Children
+ * add theirs when they are waited for, so none ends here; lint_keeper.py looks at the calls. */
+static void test_keeper_reads_and_writes_no_file(void **state)
+{
+    struct keeper_fixture *f = *state;
+    static const char *const counters[] = {
+        "rchar: ", "wchar: ", "syscr: ", "syscw: ", "read_bytes: ", "write_bytes: "};
+    struct keeper_fixture_line before[ARRAY_SIZE(counters)];
+    struct listed listed = {.f = f};
+    keeper_fixture_connect(f);
+    pid_t keeper = keeper_client_pid(f->client);
+    for (size_t i = 0; i < ARRAY_SIZE(counters); i++)
+        before[i] = keeper_fixture_proc(keeper, "io", counters[i]);
+    for (int i = 0; i < FIXTURE_VOLUMES; i++) {
+        keeper_fixture_volume(f, i, FIXTURE_SERVES, "beat");
+        keeper_fixture_serve(f, i);
+        (void)keeper_fixture_worker(f, i, 0);
+        keeper_fixture_event(f, i, KEEPER_STARTED);
+    }
+    assert_int_equal(keeper_client_list(f->client, take_listed, &listed, FIXTURE_WAIT_MS, NULL), 0);
+    assert_int_equal(keeper_client_stay(f->client, f->volumes[0].id, FIXTURE_WAIT_MS, NULL), 0);
+    assert_int_equal(keeper_client_drop(f->client, f->volumes[1].id, FIXTURE_WAIT_MS, NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(counters); i++) {
+        assert_string_not_equal(before[i].s, "");
+        assert_string_equal(keeper_fixture_proc(keeper, "io", counters[i]).s, before[i].s);
+    }
+}
+
+static void test_keeper_allocates_nothing(void **state)
+{
+    struct keeper_fixture *f = *state;
+    static const char *const sizes[] = {"VmData:", "VmStk:", "VmSize:"};
+    struct keeper_fixture_line before[ARRAY_SIZE(sizes)];
+    keeper_fixture_connect(f);
+    pid_t keeper = keeper_client_pid(f->client);
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+        before[i] = keeper_fixture_proc(keeper, "status", sizes[i]);
+    keeper_fixture_volume(f, 0, FIXTURE_SERVES, "beat");
+    for (int i = 0; i < 20; i++) {
+        keeper_fixture_serve(f, 0);
+        pid_t worker = keeper_fixture_worker(f, 0, 0);
+        kill(worker, SIGKILL);
+        (void)keeper_fixture_worker(f, 0, worker);
+        assert_int_equal(keeper_client_drop(f->client, f->volumes[0].id, FIXTURE_WAIT_MS, NULL), 0);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        assert_string_not_equal(before[i].s, "");
+        assert_string_equal(keeper_fixture_proc(keeper, "status", sizes[i]).s, before[i].s);
+    }
+}
+
 /* With no volume and no connection. Keeper's own bound, as no switch shortens it. */
 static void test_keeper_ends_when_nobody_needs_it(void **state)
 {
@@ -426,6 +477,8 @@ int main(void)
         WITH_KEEPER(test_before_linux_6_9_a_worker_that_served_stays_dead),
         WITH_KEEPER(test_list_gives_everything_back),
         WITH_KEEPER(test_holding_again_changes_nothing),
+        WITH_KEEPER(test_keeper_reads_and_writes_no_file),
+        WITH_KEEPER(test_keeper_allocates_nothing),
         WITH_KEEPER(test_keeper_ends_when_nobody_needs_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
