@@ -4,7 +4,9 @@
  * All but the look at what is mounted and how much space there is wait for the device, hence for
  * the worker, which may be stopped. So they run in a child process with a deadline of `wait_ms`
  * (deadline_child.h), and say with ERR_UNREACHABLE that the time is over. What was begun then may
- * still happen later, so a caller that goes on looks first; only a mount does not appear later.
+ * still happen later, so a caller that goes on looks first; only a mount does not appear later. A
+ * sync, trim or shutdown that was left behind holds on to the mount; an unmount that was has taken
+ * the name away already.
  *
  * Functions with `path` and `device` do nothing to what is mounted at the path unless it is a file
  * system on this device: ERR_NOT_FOUND when nothing is mounted there (or there is no such path),

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 enum {
     NAMESPACES_MAX = 1024, /* that are told apart; further ones are not looked at */
@@ -26,6 +27,7 @@ struct namespace_id {
 
 struct scan {
     dev_t device;
+    pid_t self; /* who asks */
     struct volume_holders found;
     struct namespace_id seen[NAMESPACES_MAX];
     size_t seen_count;
@@ -38,6 +40,8 @@ static int count_open(void *arg, pid_t pid, int pidfd, struct err *err)
     struct scan *scan = arg;
     (void)pidfd;
     (void)err;
+    if (pid == scan->self)
+        return 0;
     if (scan->found.open < VOLUME_HOLDERS_SHOWN) {
         scan->found.pids[scan->found.shown] = pid;
         scan->found.shown++;
@@ -153,6 +157,7 @@ int volume_holders_find(dev_t device, struct volume_holders *ret, struct err *er
         return err_errno(err, ENOMEM, "cannot look for the users of a volume");
     }
     scan->device = device;
+    scan->self = getpid();
     int rc = deadline_child_run(&child, call_scan, scan, NULL, 0, NULL, &failure);
     if (rc < 0 && failure.code != ERR_UNREACHABLE) {
         if (err && err->code == ERR_NONE)

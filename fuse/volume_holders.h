@@ -3,7 +3,7 @@
  * Two kinds: processes that have it open (a file, directory or mapping on the file system, or the
  * device node itself), and other mount namespaces in which the file system is still mounted:
  * an unmount here does not reach those that are private (X17). Of a namespace one
- * process stands for all. Our own does not count for the second kind.
+ * process stands for all. The calling process does not count, nor does its namespace.
  *
  * For messages: a moment's look, at most VOLUME_HOLDERS_SHOWN by name. Reads /proc alone; as a
  * process that is stuck can keep whoever looks at it waiting, this is done in a child for at most

@@ -152,7 +152,7 @@ static int read_text(int dir_fd, struct buf *ret, struct err *err)
     struct err failure = ERR_INIT;
     int rc = fdio_read_file(dir_fd, VOLUME_JSON_NAME, ret, &failure);
     if (rc == -ENOENT)
-        return err_fail(err, ERR_NOT_FOUND, "there is no %s", what);
+        return err_fail(err, ERR_DAMAGED, "there is no %s", what);
     if (rc == -ELOOP || failure.code == ERR_INVALID)
         return err_fail(err, ERR_DAMAGED, "%s is not a regular file", what);
     if (failure.code == ERR_TOO_LARGE)

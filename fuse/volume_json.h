@@ -23,9 +23,9 @@ struct volume_json {
     uint64_t previous_size; /* smaller than `size`; 0: no resize is under way */
 };
 
-/* Reads the document in the volume's directory. ERR_TOO_NEW: another format. ERR_DAMAGED names the
- * member that is missing, malformed, out of its limits or unknown, or says that the document is of
- * another volume than `id`. ERR_NOT_FOUND: there is none. */
+/* Reads the document in the volume's directory. ERR_TOO_NEW: another format. ERR_DAMAGED: there is
+ * none, or a member of it (the message names it) is missing, malformed, out of its limits or
+ * unknown, or the document is of another volume than `id`. */
 int volume_json_read(int dir_fd, const char *id, struct volume_json *ret, struct err *err);
 /* Publishes it, replacing the one that is there; it belongs to the directory's owner, mode 0600.
  * ERR_INTERNAL for values that the reader would refuse. */

@@ -1,0 +1,180 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cleanup.h"
+#include "fs_site.h"
+#include "volume_fs.h"
+#include "volume_holders.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum how {
+    OPENS_FILE,
+    CHANGES_DIRECTORY,
+    OPENS_DEVICE,
+    HAS_NAMESPACE,
+    HAS_NAMESPACE_WITHOUT,
+};
+
+/* In the child. False: it did not work. */
+static bool hold(const struct fs_site *site, enum how how)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/f", site->mount);
+    switch (how) {
+    case OPENS_FILE:
+        return open(path, O_RDONLY) >= 0;
+    case CHANGES_DIRECTORY:
+        return chdir(site->mount) == 0;
+    case OPENS_DEVICE:
+        return open(site->loop.path, O_RDONLY) >= 0;
+    case HAS_NAMESPACE:
+    case HAS_NAMESPACE_WITHOUT:
+        return unshare(CLONE_NEWNS) == 0 &&
+               mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+               (how == HAS_NAMESPACE || umount2(site->mount, MNT_DETACH) == 0);
+    }
+    return false;
+}
+
+/* A process that holds on until it is ended. */
+static pid_t start(const struct fs_site *site, enum how how, const char *name)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)prctl(PR_SET_NAME, name);
+        close(site->loop_fd); /* the parent's own, which is not what is looked for */
+        if (!hold(site, how) || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        while (pause() < 0)
+            ;
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+static void stop(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static struct volume_holders find(const struct fs_site *site)
+{
+    struct volume_holders holders;
+    struct err err = ERR_INIT;
+    if (volume_holders_find(site->loop.device, &holders, &err) < 0)
+        fail_msg("%s", err.text);
+    return holders;
+}
+
+static int setup(void **state)
+{
+    assert_int_equal(fs_site_setup(state), 0);
+    struct fs_site *site = *state;
+    fs_site_mount(site);
+    fs_site_write(site, "f", 10, false);
+    return 0;
+}
+
+static void assert_nobody(const struct fs_site *site)
+{
+    struct volume_holders holders = find(site);
+    assert_string_equal(holders.text, "");
+    assert_int_equal(holders.open + holders.namespaces + holders.shown, 0);
+}
+
+static void test_who_has_it_open(void **state)
+{
+    struct fs_site *site = *state;
+    static const enum how ways[] = {OPENS_FILE, CHANGES_DIRECTORY, OPENS_DEVICE};
+    assert_nobody(site);
+    for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+        char expected[64];
+        pid_t pid = start(site, ways[i], "holder one");
+        struct volume_holders holders = find(site);
+        stop(pid);
+        snprintf(expected, sizeof expected, "holder one (%d)", pid);
+        assert_string_equal(holders.text, expected);
+        assert_int_equal(holders.open, 1);
+        assert_int_equal(holders.namespaces, 0);
+        assert_int_equal(holders.shown, 1);
+        assert_int_equal(holders.pids[0], pid);
+        assert_nobody(site);
+    }
+}
+
+/* X17: unmounted here, alive there. */
+static void test_other_mount_namespaces(void **state)
+{
+    struct fs_site *site = *state;
+    char expected[128];
+    struct err err = ERR_INIT;
+    pid_t without = start(site, HAS_NAMESPACE_WITHOUT, "without");
+    assert_nobody(site);
+    pid_t with = start(site, HAS_NAMESPACE, "sandbox");
+    int rc = volume_fs_unmount(site->mount, site->loop.device, false, 30000, &err);
+    struct volume_holders holders = find(site);
+    int busy = volume_fs_check(site->loop.path, 30000, NULL, NULL);
+    stop(with);
+    stop(without);
+    assert_int_equal(rc, 0);
+    assert_int_equal(busy, -EBUSY);
+    snprintf(expected, sizeof expected, "mounted in the mount namespace of sandbox (%d)", with);
+    assert_string_equal(holders.text, expected);
+    assert_int_equal(holders.namespaces, 1);
+    assert_int_equal(holders.open, 0);
+    assert_int_equal(holders.pids[0], with);
+    assert_nobody(site);
+}
+
+static void test_both_and_many(void **state)
+{
+    struct fs_site *site = *state;
+    pid_t pids[8];
+    char expected[VOLUME_HOLDERS_TEXT_MAX];
+    for (size_t i = 0; i < 7; i++)
+        pids[i] = start(site, OPENS_FILE, "many");
+    pids[7] = start(site, HAS_NAMESPACE, "other");
+    struct volume_holders holders = find(site);
+    for (size_t i = 0; i < 8; i++)
+        stop(pids[i]);
+    snprintf(expected, sizeof expected,
+             "many (%d), many (%d), many (%d), many (%d), many (%d) and 2 more; mounted in the "
+             "mount namespace of other (%d)",
+             pids[0], pids[1], pids[2], pids[3], pids[4], pids[7]);
+    assert_string_equal(holders.text, expected);
+    assert_int_equal(holders.open, 7);
+    assert_int_equal(holders.namespaces, 1);
+    assert_int_equal(holders.shown, VOLUME_HOLDERS_SHOWN + 1);
+}
+
+#define on_site(test) cmocka_unit_test_setup_teardown(test, setup, fs_site_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        on_site(test_who_has_it_open),
+        on_site(test_other_mount_namespaces),
+        on_site(test_both_and_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
