@@ -139,7 +139,10 @@ int volumes_abandon(struct volumes *volumes, const char *id, const char *path, s
 /* Grows an attached volume: volume.json (the old size beside the new one), live map, `data` by the
  * worker, volume.json (the new size alone), loop device (its size is read back), and the mounted
  * ext4 at `path` (NULL: not mounted; the next mount grows it). Repeating it goes on where it was.
- * The size is rounded up to VOLUME_SIZE_UNIT; a smaller one than now is ERR_INVALID. */
+ * The size is rounded up to VOLUME_SIZE_UNIT; a smaller one than now is ERR_INVALID.
+ *
+ * The kernel wants CAP_SYS_RESOURCE to grow a mounted ext4, which even root may lack in a
+ * container. Then the result is 1: all but the ext4 has grown, and the next mount grows that. */
 int volumes_resize(struct volumes *volumes, const char *id, uint64_t size, const char *path,
                    struct err *err);
 /* What is so now; cheap, never waits for a worker, keeper or another call. ERR_NOT_FOUND: no such

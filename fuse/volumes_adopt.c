@@ -28,7 +28,7 @@ static int found(struct volumes *volumes, struct volume *volume, struct volume_f
     rc = volume_mount_look(path, &device, err);
     if (rc >= 0)
         rc = volume_loop_look(volumes, volume, err);
-    bool cut = volume_is_cut(volumes, volume);
+    bool cut = volume_is_cut(volumes, volume) || volume_is_orphan(volumes, volume);
     (void)pthread_mutex_lock(&volumes->table);
     uint32_t facts = atomic_load(&volume->live.header->facts);
     volume->fuse_dev = device;
@@ -72,7 +72,7 @@ static int take_held(void *arg, struct keeper_held *held, struct err *err)
 static void from_keeper(struct volumes *volumes)
 {
     struct err why = ERR_INIT;
-    int rc = volumes_keeper_find(volumes, &why);
+    int rc = volumes_keeper_find(volumes, volumes_silence_ms(), &why);
     if (rc > 0)
         rc = keeper_client_list(volumes->keeper, take_held, volumes, volumes_silence_ms(), &why);
     if (rc < 0)

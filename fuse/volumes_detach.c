@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     SLICE_MS = 3000,   /* after which it is looked whether the worker still can answer */
@@ -162,6 +163,8 @@ static int close_map(struct volumes *volumes, struct volume *volume, struct err 
 {
     const struct live_map_header *header = volume->live.header;
     int64_t until = volumes_now_ms() + VOLUMES_CLOSE_S * 1000;
+    if (atomic_load(&header->facts) & LIVE_FACT_CLOSED)
+        return 0;
     for (;;) {
         int rc = volumes_keeper_start(volumes, volume, err);
         if (rc == 0)
@@ -170,7 +173,7 @@ static int close_map(struct volumes *volumes, struct volume *volume, struct err 
             return rc;
         if (rc == -EBUSY && is_open(volume))
             return rc;
-        if (volume->dead || volume_is_cut(volumes, volume)) {
+        if (volume->dead || volume_is_cut(volumes, volume) || volume_is_orphan(volumes, volume)) {
             err_clear(err);
             return cut_off(volume, err);
         }
@@ -197,12 +200,19 @@ static int stop_worker(struct volumes *volumes, struct volume *volume, struct er
     return 0;
 }
 
+/* Asks no worker, and a mount point whose connection has ended is there too. */
+static bool is_there(int dir_fd, const char *name)
+{
+    struct statx st;
+    return statx(dir_fd, name, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, 0, &st) == 0 ||
+           errno != ENOENT;
+}
+
 static bool has_names(const struct volumes *volumes, const char *id)
 {
     char name[VOLUME_ID_LEN + 8];
     (void)snprintf(name, sizeof name, "%.12s.sock", id);
-    return faccessat(volumes->workers_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
-           faccessat(volumes->mounts_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    return is_there(volumes->workers_fd, name) || is_there(volumes->mounts_fd, id);
 }
 
 /* One that nobody serves any more goes when nothing stands on it. */

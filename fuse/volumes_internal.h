@@ -129,6 +129,8 @@ int volume_loop_grow(struct volumes *volumes, struct volume *volume, uint64_t si
 
 /* volumes_worker.c. Whether this process serves the volume's directory. */
 bool volume_worker_is(const struct volumes *volumes, const char *id, pid_t pid);
+/* Its worker is gone, and the kernel loses the requests that it had: nobody may go on. */
+bool volume_is_orphan(struct volumes *volumes, const struct volume *volume);
 /* A pidfd of a process that does, the one that the live map names before others; -ESRCH when there
  * is none. */
 int volume_worker_pidfd(const struct volumes *volumes, const struct volume *volume);
@@ -150,7 +152,7 @@ int volumes_keeper_stay(struct volumes *volumes, struct volume *volume, struct e
 /* Closes our descriptors; DROP, if there is a keeper. */
 int volumes_keeper_drop(struct volumes *volumes, struct volume *volume, struct err *err);
 /* Connects to a keeper that is there: 1, else 0. */
-int volumes_keeper_find(struct volumes *volumes, struct err *err);
+int volumes_keeper_find(struct volumes *volumes, int wait_ms, struct err *err);
 /* Kills it, starts another one, gives it everything. */
 int volumes_keeper_replace(struct volumes *volumes, struct err *err);
 int volumes_silence_ms(void); /* after which a keeper that doesn't answer is replaced */

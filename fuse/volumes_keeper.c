@@ -124,11 +124,11 @@ int volumes_keeper_replace(struct volumes *volumes, struct err *err)
     return rc;
 }
 
-int volumes_keeper_find(struct volumes *volumes, struct err *err)
+int volumes_keeper_find(struct volumes *volumes, int wait_ms, struct err *err)
 {
     struct err none = ERR_INIT;
     (void)pthread_mutex_lock(&volumes->keeper_lock);
-    int rc = keeper_client_connect(volumes->keeper, false, volumes_silence_ms(), &none);
+    int rc = keeper_client_connect(volumes->keeper, false, wait_ms, &none);
     if (rc > 0)
         volumes->given = false;
     (void)pthread_mutex_unlock(&volumes->keeper_lock);

@@ -82,32 +82,34 @@ static int check_fs(const struct volume *volume, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
-/* The superblock, before the kernel sees it. */
-static int look_at_fs(const struct volume *volume, bool check, struct ext4_super *ret,
-                      struct err *err)
+/* The superblock, before the kernel sees it. An ext4 that a resize has left behind is grown, as not
+ * every host may do that to a mounted one. */
+static int prepare_fs(const struct volume *volume, bool read_only, bool check, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
     uint64_t size = atomic_load(&header->size);
-    int rc = volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, ret, err);
-    if (rc < 0 || (!check && !ret->has_errors))
-        return rc;
-    rc = check_fs(volume, err);
-    if (rc == 0)
-        rc = volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, ret, err);
-    return rc;
+    struct ext4_super super;
+    int rc = volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, &super, err);
+    if (rc == 0 && (check || super.has_errors))
+        rc = check_fs(volume, err);
+    if (rc == 0 && !read_only && super.blocks * VOLUME_BLOCK < size)
+        rc = volume_fs_grow_device(volume->device, VOLUMES_CHECK_MS, err);
+    /* What the tools have written is looked at too. */
+    return rc < 0
+               ? rc
+               : volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, &super, err);
 }
 
 /* Sets nothing: the device is held by volume->loop_fd, and afterwards by the mount. */
 static int mount_fs(const struct volume *volume, const char *path, bool read_only, bool check,
                     struct err *err)
 {
-    struct ext4_super super;
     char other[VOLUMES_PATH_MAX];
     int rc = volume_mounted_at(volume->device_dev, other, err);
     if (rc > 0)
         rc = err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
     if (rc == 0)
-        rc = look_at_fs(volume, check, &super, err);
+        rc = prepare_fs(volume, read_only, check, err);
     if (rc == 0)
         rc = volume_fs_mount(volume->device, path, read_only, VOLUMES_FS_MS, err);
     if (rc == 0)
@@ -127,12 +129,7 @@ static int mount(struct volumes *volumes, struct volume *volume, const char *pat
     rc = find_mount(volume->device_dev, path, at, err);
     if (rc == 0)
         rc = mount_fs(volume, path, read_only, check, err);
-    if (rc < 0)
-        return rc;
-    if (!read_only)
-        rc = volume_fs_grow(path, volume->device_dev, atomic_load(&volume->live.header->size),
-                            VOLUMES_FS_MS, err);
-    /* From here on the mount keeps it. */
+    /* From here on the mount keeps it; without one there is no use for it. */
     volume_loop_release(volumes, volume);
     return rc < 0 ? rc : 0;
 }

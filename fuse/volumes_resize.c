@@ -6,6 +6,10 @@
 #include "volume_fs.h"
 #include "worker_client.h"
 
+enum {
+    VOLUMES_GROUP_BYTES = 128 << 20, /* of an ext4 block group */
+};
+
 static int remap(struct volumes *volumes, struct volume *volume, uint64_t size, struct err *err)
 {
     int rc = live_map_extend(volume->fds.live, size, err);
@@ -68,6 +72,36 @@ static int resize_files(struct volumes *volumes, struct volume *volume, uint64_t
     return rc;
 }
 
+/* --- the file system --- */
+
+/* Already as large? Its own word for it, as the superblock in the page cache of the device is
+ * ext4's. */
+static int is_grown(const struct volume *volume, uint64_t size, struct err *err)
+{
+    struct ext4_super super;
+    int rc = volume_fs_look(volume->device, volume->live.header->uuid, size, VOLUMES_STEP_MS,
+                            &super, err);
+    /* The kernel leaves out a last group that is too small to be of use. */
+    return rc < 0 ? rc : super.blocks * VOLUME_BLOCK + (VOLUMES_GROUP_BYTES / 2) > size;
+}
+
+/* 1: this host may not grow a mounted ext4. It is not unmounted for that, whoever uses it by name
+ * would meet the directory below. */
+static int grow_fs(const struct volume *volume, uint64_t size, const char *path, struct err *err)
+{
+    struct err why = ERR_INIT;
+    int rc = volume_fs_mounted(path, volume->device_dev, err);
+    if (rc <= 0)
+        return rc;
+    rc = is_grown(volume, size, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    rc = volume_fs_grow(path, volume->device_dev, size, VOLUMES_FS_MS, &why);
+    if (rc >= 0)
+        return 0;
+    return why.code == ERR_DENIED ? 1 : err_fail(err, why.code, "%s", why.text);
+}
+
 static int resize(struct volumes *volumes, struct volume *volume, uint64_t size, const char *path,
                   struct err *err)
 {
@@ -82,9 +116,7 @@ static int resize(struct volumes *volumes, struct volume *volume, uint64_t size,
     rc = volume_loop_grow(volumes, volume, size, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-resize.loop", err);
-    if (rc == 0 && path)
-        rc = volume_fs_grow(path, volume->device_dev, size, VOLUMES_FS_MS, err);
-    return rc;
+    return rc < 0 || !path ? rc : grow_fs(volume, size, path, err);
 }
 
 int volumes_resize(struct volumes *volumes, const char *id, uint64_t size, const char *path,
@@ -98,5 +130,5 @@ int volumes_resize(struct volumes *volumes, const char *id, uint64_t size, const
         return rc;
     rc = resize(volumes, volume, size, path, err);
     volume_leave(volumes, volume);
-    return rc < 0 ? err_wrap(err, rc, "cannot resize volume %s", id) : 0;
+    return rc < 0 ? err_wrap(err, rc, "cannot resize volume %s", id) : rc;
 }

@@ -40,7 +40,7 @@ static bool any_held(struct volumes *volumes)
 /* What one look shows; told afterwards, without a lock. */
 struct look {
     char id[VOLUME_ID_LEN + 1];
-    bool held, lost, dead, resends;
+    bool held, lost, dead, detaching;
     uint64_t starts;
     uint64_t heartbeat_ns;
     uint64_t steps; /* starts since the last look */
@@ -50,13 +50,14 @@ struct look {
 
 static void look_locked(struct volume *volume, struct look *ret)
 {
-    *ret =
-        (struct look){.held = volume_is_held(volume), .lost = volume->lost, .dead = volume->dead};
+    *ret = (struct look){.held = volume_is_held(volume),
+                         .lost = volume->lost,
+                         .dead = volume->dead,
+                         .detaching = volume->detaching};
     memcpy(ret->id, volume->id, sizeof ret->id);
     if (!ret->held)
         return;
     const struct live_map_header *header = volume->live.header;
-    ret->resends = (atomic_load(&header->facts) & LIVE_FACT_RESENDS) != 0;
     ret->starts = atomic_load(&header->starts);
     ret->heartbeat_ns = atomic_load(&header->heartbeat_ns);
     ret->worker = (pid_t)atomic_load(&header->pid);
@@ -89,14 +90,6 @@ static void make_dead(struct volumes *volumes, struct volume *volume)
         (void)volume_mount_abort(device, NULL);
 }
 
-/* Served once, by a kernel that loses the requests of a worker that died, and the worker is gone.
- */
-static bool is_orphan(struct volumes *volumes, const struct look *look)
-{
-    return look->held && look->starts > 0 && !look->resends &&
-           !volume_worker_is(volumes, look->id, look->worker);
-}
-
 static bool is_taken_down(struct volumes *volumes, const struct volume *volume)
 {
     (void)pthread_mutex_lock(&volumes->table);
@@ -120,13 +113,14 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
                        (unsigned long long)look.starts);
         tell(telling, look.id, "worker-restarted", detail);
     }
-    bool orphan = !is_taken_down(volumes, volume) && is_orphan(volumes, &look);
+    bool orphan = !is_taken_down(volumes, volume) && volume_is_orphan(volumes, volume);
     if (!look.dead && (orphan || (look.held && !is_taken_down(volumes, volume) &&
                                   volume_is_cut(volumes, volume)))) {
         make_dead(volumes, volume);
         look.dead = true;
     }
-    if (turned(&volume->told_dead, look.dead))
+    /* Who abandons it knows. */
+    if (turned(&volume->told_dead, look.dead && !look.detaching))
         tell(telling, look.id, "volume-dead",
              orphan ? "its worker died, and this kernel does not send requests again"
                     : "its connection has ended");
@@ -154,7 +148,7 @@ static void watch_volumes(struct volumes *volumes, const struct telling *telling
 /* A dead one is started again, and gets everything. */
 static void mend_keeper(struct volumes *volumes, const struct telling *telling)
 {
-    if (!any_held(volumes))
+    if (!any_held(volumes) || volumes->keeper_silent_ms != 0)
         return;
     struct err why = ERR_INIT;
     bool first = keeper_client_pid(volumes->keeper) == 0;
@@ -165,21 +159,29 @@ static void mend_keeper(struct volumes *volumes, const struct telling *telling)
         tell(telling, NULL, "keeper-restarted", "it had ended");
 }
 
+/* After a question without an answer there is no connection, so the next one begins with that. */
+static int hello(struct volumes *volumes, struct err *err)
+{
+    return keeper_client_is_connected(volumes->keeper)
+               ? keeper_client_hello(volumes->keeper, NULL, HELLO_MS, err)
+               : volumes_keeper_find(volumes, HELLO_MS, err);
+}
+
 /* One that is there and does not answer. */
 static void ask_keeper(struct volumes *volumes, const struct telling *telling)
 {
     struct err why = ERR_INIT;
     int64_t now = volumes_now_ms();
-    if (!any_held(volumes) || !keeper_client_is_connected(volumes->keeper))
+    bool silent = volumes->keeper_silent_ms != 0;
+    if (!any_held(volumes) || (!silent && !keeper_client_is_connected(volumes->keeper)))
         return;
-    int rc = keeper_client_hello(volumes->keeper, NULL, HELLO_MS, &why);
-    if (rc != -ETIMEDOUT && rc != -EHOSTUNREACH) {
+    if (hello(volumes, &why) >= 0 || why.code != ERR_UNREACHABLE) {
         volumes->keeper_silent_ms = 0;
         return;
     }
-    if (volumes->keeper_silent_ms == 0)
+    if (!silent)
         volumes->keeper_silent_ms = now;
-    if (now - volumes->keeper_silent_ms < volumes_silence_ms())
+    if (volumes_now_ms() - volumes->keeper_silent_ms < volumes_silence_ms())
         return;
     tell(telling, NULL, "keeper-silent", why.text);
     volumes->keeper_silent_ms = 0;

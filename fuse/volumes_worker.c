@@ -48,6 +48,21 @@ static int open_pid(const struct volumes *volumes, const char *id, pid_t pid)
     return steal_fd(&fd);
 }
 
+bool volume_is_orphan(struct volumes *volumes, const struct volume *volume)
+{
+    pid_t pid = 0;
+    bool served = false;
+    (void)pthread_mutex_lock(&volumes->table);
+    if (volume_is_held(volume)) {
+        const struct live_map_header *header = volume->live.header;
+        served = atomic_load(&header->starts) > 0 &&
+                 (atomic_load(&header->facts) & LIVE_FACT_RESENDS) == 0;
+        pid = (pid_t)atomic_load(&header->pid);
+    }
+    (void)pthread_mutex_unlock(&volumes->table);
+    return served && !volume_worker_is(volumes, volume->id, pid);
+}
+
 int volume_worker_pidfd(const struct volumes *volumes, const struct volume *volume)
 {
     if (volume_is_held(volume)) {
