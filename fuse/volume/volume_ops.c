@@ -139,6 +139,7 @@ static void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
     (void)pthread_mutex_lock(&volume->open_lock);
     count_open(volume, 1);
     (void)fuse_reply_buf(req, (const char *)&out, sizeof out);
+    (void)FAULT_POINT("volume.open-answered", NULL);
     (void)pthread_mutex_unlock(&volume->open_lock);
 }
 
@@ -150,6 +151,7 @@ static void op_release(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *f
     if (node == VOLUME_NODE_DEVICE)
         count_open(volume, -1);
     (void)fuse_reply_err(req, 0);
+    (void)FAULT_POINT("volume.open-answered", NULL);
     (void)pthread_mutex_unlock(&volume->open_lock);
 }
 

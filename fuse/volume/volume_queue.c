@@ -1,6 +1,7 @@
 #include "volume_queue.h"
 
 #include "cleanup.h"
+#include "fault.h"
 
 #include <string.h>
 #include <time.h>
@@ -127,6 +128,7 @@ static void count(_Atomic uint64_t *counter, uint64_t by)
 static void answer(struct volume_queue *queue, const struct volume_task *task, int result)
 {
     struct live_map_header *header = queue->header;
+    (void)FAULT_POINT("volume.request-done", NULL);
     if (result < 0) {
         count(&header->errors, 1);
     } else if (task->op == VOLUME_TASK_READ) {

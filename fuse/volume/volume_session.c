@@ -183,6 +183,9 @@ static int replay(struct volume_session *session, struct err *err)
 static int record_or_compare(struct volume_session *session, struct err *err)
 {
     struct live_map_header *header = session->header;
+    int rc = FAULT_POINT("volume.init-replayed", err);
+    if (rc < 0)
+        return rc;
     if (atomic_load(&header->init_state) < 2) {
         memcpy(header->init_reply, session->reply, session->reply_len);
         header->init_reply_len = (uint32_t)session->reply_len;
@@ -242,6 +245,7 @@ int volume_session_begin(struct volume_session *session, struct volume_slot *slo
         return rc;
     if (session->started) {
         rc = ask_again(session);
+        (void)FAULT_POINT("volume.session-asked", NULL);
         if (rc == 0) /* the one who died may have been about to say so */
             volume_session_forget_attr(session);
         return rc < 0 ? err_errno(err, rc, "cannot ask the kernel for what was not answered") : 0;
