@@ -1,5 +1,6 @@
 #include "convert_child.h"
 
+#include "fd_pass.h"
 #include "spawn.h"
 
 #include <poll.h>
@@ -65,22 +66,9 @@ static bool is_gone(int num)
 int convert_child_send(struct convert_child *child, const void *message, size_t len, const int *fds,
                        size_t fd_count, struct err *err)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(CONVERT_LOWERS_MAX * sizeof(int))] = {0};
-    struct iovec iov = {.iov_base = (void *)message, .iov_len = len};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (fd_count > CONVERT_LOWERS_MAX)
-        return err_fail(err, ERR_INTERNAL, "too many files for varve-convert");
-    if (fd_count > 0) {
-        msg.msg_control = control;
-        msg.msg_controllen = CMSG_SPACE(fd_count * sizeof *fds);
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(fd_count * sizeof *fds);
-        memcpy(CMSG_DATA(c), fds, fd_count * sizeof *fds);
-    }
-    if (sendmsg(child->socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && !is_gone(errno))
-        return err_errno(err, errno, "cannot talk to varve-convert");
+    int rc = fd_pass_send(child->socket, message, len, fds, fd_count, false);
+    if (rc < 0 && !is_gone(-rc))
+        return err_errno(err, rc, "cannot talk to varve-convert");
     return 0;
 }
 

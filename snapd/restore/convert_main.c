@@ -10,6 +10,7 @@
 #include "convert_wire.h"
 #include "erofs_check.h"
 #include "erofs_writer.h"
+#include "fd_pass.h"
 #include "json_doc.h"
 #include "path_text.h"
 
@@ -32,27 +33,13 @@ struct lowers {
 /* One message of exactly `len` bytes with at most `fds_max` descriptors. Returns their number. */
 static int receive(void *message, size_t len, int *fds, size_t fds_max, struct err *err)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(CONVERT_LOWERS_MAX * sizeof(int))];
-    struct iovec iov = {.iov_base = message, .iov_len = len};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t n;
-    do
-        n = recvmsg(CONVERT_WIRE_FD, &msg, MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
-    if (n < 0 && errno != ECONNRESET)
-        return err_errno(err, errno, "varve-convert got no order");
-    if (n <= 0)
-        return err_fail(err, ERR_INTERRUPTED, "varved ended");
     size_t count = 0;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        if (count <= fds_max)
-            memcpy(fds, CMSG_DATA(c), count * sizeof(int));
-    }
-    if ((size_t)n != len || count > fds_max || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+    ssize_t n = fd_pass_receive(CONVERT_WIRE_FD, message, len, fds, fds_max, &count, true);
+    if (n == 0)
+        return err_fail(err, ERR_INTERRUPTED, "varved ended");
+    if (n < 0 && n != -EMSGSIZE && n != -EMFILE)
+        return err_errno(err, (int)n, "varve-convert got no order");
+    if (n != (ssize_t)len)
         return err_fail(err, ERR_INTERNAL, "varve-convert got an order that it does not know");
     return (int)count;
 }

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -417,6 +418,37 @@ static void test_hardly_any_descriptors(void **state)
     assert_works(f);
 }
 
+/* The kernel refuses a new process: told once, tried again until it works. */
+static void test_no_process_can_be_made(void **state)
+{
+    struct keeper_fixture *f = *state;
+    struct rlimit before;
+    keeper_fixture_connect(f);
+    pid_t keeper = keeper_client_pid(f->client);
+    keeper_fixture_volume(f, 0, FIXTURE_SERVES, "beat");
+    keeper_fixture_serve(f, 0);
+    pid_t worker = keeper_fixture_worker(f, 0, 0);
+    keeper_fixture_event(f, 0, KEEPER_STARTED);
+    assert_int_equal(prlimit(keeper, RLIMIT_NOFILE, NULL, &before), 0);
+    struct rlimit none = {.rlim_cur = KEEPER_FDS_MAX, .rlim_max = before.rlim_max};
+    assert_int_equal(prlimit(keeper, RLIMIT_NOFILE, &none, NULL), 0); /* no pidfd either */
+    kill(worker, SIGKILL);
+    keeper_fixture_event(f, 0, KEEPER_DIED);
+    assert_int_equal(keeper_fixture_event(f, 0, KEEPER_NO_START).value, EMFILE);
+    keeper_fixture_no_event(f, 200);
+    assert_works(f);
+    assert_int_equal(prlimit(keeper, RLIMIT_NOFILE, &before, NULL), 0);
+    keeper_fixture_event(f, 0, KEEPER_STARTED);
+    worker = keeper_fixture_worker(f, 0, worker);
+    /* And the next time it is told again. */
+    assert_int_equal(prlimit(keeper, RLIMIT_NOFILE, &none, NULL), 0);
+    kill(worker, SIGKILL);
+    keeper_fixture_event(f, 0, KEEPER_DIED);
+    keeper_fixture_event(f, 0, KEEPER_NO_START);
+    assert_int_equal(prlimit(keeper, RLIMIT_NOFILE, &before, NULL), 0);
+    keeper_fixture_event(f, 0, KEEPER_STARTED);
+}
+
 int main(void)
 {
 #define WITH_KEEPER(test)                                                                          \
@@ -431,6 +463,7 @@ int main(void)
         WITH_KEEPER(test_events_wait_for_the_first_listener),
         WITH_KEEPER(test_few_descriptors),
         WITH_KEEPER(test_hardly_any_descriptors),
+        WITH_KEEPER(test_no_process_can_be_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
