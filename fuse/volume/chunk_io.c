@@ -8,9 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CHUNKS_MAX (VOLUME_SIZE_MAX / VOLUME_CHUNK)
-#define GROUPS_MAX (CHUNKS_MAX / CHUNK_IO_GROUP)
-
 _Alignas(VOLUME_BLOCK) const uint8_t chunk_io_zeros[VOLUME_CHUNK];
 
 int chunk_io_check(const struct chunk_io *io, uint64_t len, uint64_t offset)

@@ -23,7 +23,7 @@ void chunk_io_change(struct chunk_io *io, uint64_t chunk, enum volume_state stat
                      uint32_t bits);
 void chunk_io_mark_group(struct chunk_io *io, uint64_t chunk);
 
-/* One block of zeros, aligned; never written. */
+/* Zeros, aligned to blocks. */
 extern const uint8_t chunk_io_zeros[VOLUME_CHUNK];
 
 /* Flushes as the only one: the gate is held exclusively, or the caller is the flush that runs. */

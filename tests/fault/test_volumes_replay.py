@@ -77,12 +77,13 @@ def dump(target, image):
         raise Failed(f"the volume does not open: {result.stderr}")
 
 
-def record(scratch, seed, rounds):
+def record(scratch, seed, rounds, mode):
     directory, log = scratch.path(f"volume-{seed}"), scratch.path(f"log-{seed}")
     os.mkdir(directory)
     with open(log, "wb"):
         pass
-    run([PROGRAM, "run", directory, str(seed), str(rounds)], env={**os.environ, "VARVE_RECORD": log, "VARVE_RECORD_SLOW": "1"})
+    switches = {"VARVE_RECORD": log, "VARVE_RECORD_SLOW": "1", "VARVE_VOLUME_DATA": mode}
+    run([PROGRAM, "run", directory, str(seed), str(rounds)], env={**os.environ, **switches})
     return replay.read_log(log)
 
 
@@ -101,15 +102,15 @@ def cut_at(disk, place, blocks, target, chance):
             raise Failed(f"cut before record {place}, {how}: {e}") from e
 
 
-def replay_all(scratch, seed, rounds, cuts):
-    entries = record(scratch, seed, rounds)
+def replay_all(scratch, seed, rounds, cuts, mode):
+    entries = record(scratch, seed, rounds, mode)
     blocks = Blocks(entries)
     chance = random.Random(seed)
     work, target = scratch.path(f"work-{seed}"), scratch.path(f"cut-{seed}")
     os.mkdir(work)
     os.mkdir(target)
     disk = replay.Disk(work)
-    near, some = replay.places(entries, seed, 1000000 if LONG else cuts)
+    near, some = replay.places(entries, seed, cuts)
     begun, at = time.monotonic(), 0
     for place in sorted(near + some):
         while at < place:
@@ -121,8 +122,12 @@ def replay_all(scratch, seed, rounds, cuts):
           f"{len(some)} others, {time.monotonic() - begun:.0f} s")
 
 
-def test_chunks(scratch):
-    replay_all(scratch, 20261129, 40 if LONG else 8, 200)
+def test_direct(scratch):
+    replay_all(scratch, 20261129, 20 if LONG else 8, None if LONG else 160, "direct")
+
+
+def test_buffered(scratch):
+    replay_all(scratch, 20261130, 20 if LONG else 4, None if LONG else 60, "buffered")
 
 
 if __name__ == "__main__":

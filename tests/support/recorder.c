@@ -17,16 +17,22 @@ enum {
 };
 
 static int log_fd = -1;
+static int bytes_fd = -1;
 static bool is_slow;
 static atomic_uint_fast64_t calls;
+static atomic_uint_fast64_t bytes_end;
 
 /* Before main(): the worker gives up its rights there. */
 __attribute__((constructor)) static void open_log(void)
 {
     const char *path = getenv("VARVE_RECORD");
-    if (path)
+    char name[4096];
+    if (path) {
+        snprintf(name, sizeof name, "%s.%d", path, (int)getpid());
+        bytes_fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         log_fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (path && log_fd < 0)
+    }
+    if (path && (log_fd < 0 || bytes_fd < 0))
         perror(path);
     is_slow = getenv("VARVE_RECORD_SLOW") != NULL;
 }
@@ -38,21 +44,27 @@ static void dawdle(uint64_t id)
         (void)usleep(1000);
 }
 
+/* A log with a hole in it would tell lies. */
+static void need(bool is_written)
+{
+    if (!is_written)
+        _exit(99);
+}
+
+ssize_t __real_pwritev64(int fd, const struct iovec *iov, int count, off_t offset);
+
 static void put(struct recorder_entry *entry, const struct iovec *iov, int count)
 {
-    struct iovec all[IOV_MOST + 1];
     size_t bytes = 0;
-    for (int i = 0; i < count; i++) {
-        all[i + 1] = iov[i];
+    for (int i = 0; i < count; i++)
         bytes += iov[i].iov_len;
-    }
-    memcpy(entry->magic, "VREC", sizeof entry->magic);
-    entry->payload = (uint32_t)bytes;
-    all[0] = (struct iovec){entry, sizeof *entry};
     int saved = errno;
-    ssize_t written = writev(log_fd, all, count + 1);
-    if (written != (ssize_t)(sizeof *entry + bytes))
-        _exit(99); /* a log with a hole in it would tell lies */
+    memcpy(entry->magic, "VREC", sizeof entry->magic);
+    entry->bytes = (uint32_t)bytes;
+    entry->at = atomic_fetch_add(&bytes_end, bytes);
+    if (bytes > 0)
+        need(__real_pwritev64(bytes_fd, iov, count, (off_t)entry->at) == (ssize_t)bytes);
+    need(write(log_fd, entry, sizeof *entry) == sizeof *entry);
     errno = saved;
 }
 
@@ -88,12 +100,11 @@ void recorder_note(char kind, uint64_t a, uint64_t b, uint64_t c)
     put(&entry, NULL, 0);
 }
 
-ssize_t __real_pwritev64(int fd, const struct iovec *iov, int count, off_t offset);
 ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offset);
 ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offset)
 {
     struct recorder_entry entry = {.kind = 'W'};
-    if (log_fd >= 0 && count <= IOV_MOST) {
+    if (log_fd >= 0) {
         entry = begin('W', fd);
         entry.offset = (uint64_t)offset;
         put(&entry, iov, count);

@@ -2,10 +2,12 @@
  * (tests/support/replay.py).
  *
  * Linked into a program together with --wrap of the calls that change or sync files, it appends a
- * record to the file $VARVE_RECORD before and after each: what the kernel was asked for, with the
- * bytes, and what it answered. Records are appended by one system call each, so several threads and
- * processes may share the file, and their order in it is one in which things happened: what ended
- * before something else began stands before it.
+ * record to the file $VARVE_RECORD before and after each: what the kernel was asked for, and what
+ * it answered. Bytes go to a file of the process, $VARVE_RECORD.PID, before the record that speaks
+ * of them. Records have 64 bytes, so that none crosses a page, and a kill leaves a whole one or
+ * none; they are appended by one system call each, so several threads and processes may share the
+ * file, and their order in it is one in which things happened: what ended before something else
+ * began stands before it.
  *
  * Without the variable it records nothing. With $VARVE_RECORD_SLOW it sleeps after some of the
  * calls, so that what other threads do falls between two steps more often.
@@ -23,10 +25,11 @@ struct recorder_entry {
     uint64_t offset;
     uint64_t length;
     int64_t result;
-    uint32_t payload; /* bytes that follow */
-    uint32_t flags;   /* of fallocate */
+    uint32_t bytes; /* that were recorded with it */
+    uint32_t flags; /* of fallocate */
+    uint64_t at;    /* where they are in the file of the process */
 };
-_Static_assert(sizeof(struct recorder_entry) == 56, "as the reader knows it");
+_Static_assert(sizeof(struct recorder_entry) == 64, "as the reader knows it");
 
 /* A note of the program's own, with three numbers. */
 void recorder_note(char kind, uint64_t a, uint64_t b, uint64_t c);

@@ -9,26 +9,27 @@ What it takes for granted of the host: a sector is written whole or not at all, 
 true, a rename is one step, and bytes of one file never show up in another.
 """
 import contextlib
+import glob
 import os
 import random
 import shutil
 import struct
+import threading
 
-ENTRY = struct.Struct("<4sB3xQQQQqII")
+ENTRY = struct.Struct("<4sB3xQQQQqIIQ")
 PUNCH = 2  # FALLOC_FL_PUNCH_HOLE
 SECTOR = {"map": 512, "data": 4096}
 
 
 class Entry:
-    """One record. `kind` is a letter; see recorder.h. Its bytes stay in the file."""
+    """One record. `kind` is a letter; see recorder.h. Its bytes stay in their file."""
 
-    __slots__ = ("kind", "id", "inode", "offset", "length", "result", "flags", "size", "log", "at")
+    __slots__ = ("kind", "id", "inode", "offset", "length", "result", "flags", "size", "at", "files")
 
-    def __init__(self, fields, log, at):
-        _, kind, self.id, self.inode, self.offset, self.length, self.result, self.size, self.flags = fields
+    def __init__(self, fields, files):
+        _, kind, self.id, self.inode, self.offset, self.length, self.result, self.size, self.flags, self.at = fields
         self.kind = chr(kind)
-        self.log = log
-        self.at = at
+        self.files = files
 
     @property
     def process(self):
@@ -36,23 +37,20 @@ class Entry:
 
     @property
     def payload(self):
-        return os.pread(self.log.fileno(), self.size, self.at)
+        return os.pread(self.files[self.process].fileno(), self.size, self.at) if self.size else b""
 
 
 def read_log(path):
-    """Every record in order. The last one may be cut off, where its writer was killed."""
+    """Every record in order."""
+    files = {int(name.rpartition(".")[2]): open(name, "rb")  # pylint: disable=consider-using-with
+             for name in glob.glob(glob.escape(path) + ".*")}
+    with open(path, "rb") as f:
+        data = f.read()
     entries = []
-    log = open(path, "rb")  # pylint: disable=consider-using-with
-    end = os.fstat(log.fileno()).st_size
-    while len(head := log.read(ENTRY.size)) == ENTRY.size:
-        fields = ENTRY.unpack(head)
+    for fields in ENTRY.iter_unpack(data):
         if fields[0] != b"VREC":
-            raise ValueError(f"{path} is no recording at {log.tell()}")
-        entry = Entry(fields, log, log.tell())
-        if entry.at + entry.size > end:
-            break
-        entries.append(entry)
-        log.seek(entry.size, os.SEEK_CUR)
+            raise ValueError(f"record {len(entries)} of {path} is none")
+        entries.append(Entry(fields, files))
     return entries
 
 
@@ -60,11 +58,17 @@ class Notes:
     """Notes of a test's own in a recording: `kind` is a letter, `text` comes back as the payload."""
 
     def __init__(self, path):
+        self.lock = threading.Lock()
         self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self.texts = os.open(f"{path}.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self.end = 0
 
     def put(self, kind, text):
         data = text.encode()
-        os.write(self.fd, ENTRY.pack(b"VREC", ord(kind), 0, 0, 0, 0, 0, len(data), 0) + data)
+        with self.lock:
+            os.write(self.texts, data)
+            os.write(self.fd, ENTRY.pack(b"VREC", ord(kind), os.getpid() << 32, 0, 0, 0, 0, len(data), 0, self.end))
+            self.end += len(data)
 
 
 class Operation:
@@ -253,13 +257,16 @@ class Disk:
                     f.write(part)
 
 
-def places(entries, seed, count):
+def places(entries, seed, count=None):
     """Numbers of records, in order; a power cut comes before each. Two sets: the places round about a name that
-    changes, and `count` others, half of them at ends of syncs."""
+    changes, and `count` others, half of them at ends of syncs; without `count` the end of every sync, and a quarter as
+    many anywhere."""
     chance = random.Random(seed)
-    ends = [i + late for i, entry in enumerate(entries) if entry.kind == "s" for late in (0, 1)]
+    ends = [i + 1 for i, entry in enumerate(entries) if entry.kind == "s"]
     names = [i for i, entry in enumerate(entries) if entry.kind in "CRr"]
     near = {n for i in names for n in range(i - 4, i + 14) if 0 <= n < len(entries)}
-    some = set(chance.sample(ends, min(len(ends), count // 2)))
-    some |= {chance.randrange(len(entries)) for _ in range(count - len(some))}
+    count = count or len(ends) * 5 // 4
+    some = set(ends if count > len(ends) else chance.sample(ends, count // 2))
+    while len(some) < min(count, len(entries) // 2):
+        some.add(chance.randrange(len(entries)))
     return sorted(near), sorted(some - near)

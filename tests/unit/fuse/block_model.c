@@ -1,6 +1,7 @@
 #include "block_model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,4 +66,10 @@ void block_model_free(struct block_model *blocks, uint64_t count)
     for (uint64_t i = 0; i < count; i++)
         free(blocks[i].may);
     free(blocks);
+}
+
+bool block_model_is_long(void)
+{
+    const char *is_long = getenv("VARVE_LONG");
+    return is_long && strcmp(is_long, "1") == 0;
 }

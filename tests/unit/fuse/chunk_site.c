@@ -40,7 +40,22 @@ void chunk_site_start(struct chunk_site *site)
     check(chunk_io_open(fd, &site->live, &site->log, &site->io, &err), &err);
 }
 
-void chunk_site_make_in(struct chunk_site *site, struct scratch *scratch, int dir_fd, uint64_t size)
+struct absent {
+    uint32_t next;
+    uint32_t end;
+};
+
+static int give_absent(void *arg, struct map_record *ret)
+{
+    struct absent *absent = arg;
+    if (absent->next == absent->end)
+        return 0;
+    *ret = (struct map_record){.chunk = absent->next++, .state = VOLUME_ABSENT};
+    return 1;
+}
+
+static void make(struct chunk_site *site, struct scratch *scratch, int dir_fd, uint64_t size,
+                 struct absent absent)
 {
     *site = (struct chunk_site){.scratch = scratch, .size = size, .dir_fd = dir_fd};
     memcpy(site->uuid, "0123456789abcde", sizeof site->uuid);
@@ -48,7 +63,7 @@ void chunk_site_make_in(struct chunk_site *site, struct scratch *scratch, int di
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, (off_t)size), 0);
     struct err err = ERR_INIT;
-    check(map_log_create(dir_fd, site->uuid, size, true, NULL, NULL, &err), &err);
+    check(map_log_create(dir_fd, site->uuid, size, true, give_absent, &absent, &err), &err);
     load(site);
     assert_true(site->was_closed);
     chunk_site_start(site);
@@ -56,7 +71,18 @@ void chunk_site_make_in(struct chunk_site *site, struct scratch *scratch, int di
 
 void chunk_site_make(struct chunk_site *site, struct scratch *scratch, uint64_t size)
 {
-    chunk_site_make_in(site, scratch, scratch->fd, size);
+    make(site, scratch, scratch->fd, size, (struct absent){0});
+}
+
+void chunk_site_make_in(struct chunk_site *site, struct scratch *scratch, int dir_fd, uint64_t size)
+{
+    make(site, scratch, dir_fd, size, (struct absent){0});
+}
+
+void chunk_site_make_absent(struct chunk_site *site, struct scratch *scratch, int dir_fd,
+                            uint64_t size, uint32_t first, uint32_t count)
+{
+    make(site, scratch, dir_fd, size, (struct absent){first, first + count});
 }
 
 void chunk_site_kill(struct chunk_site *site)

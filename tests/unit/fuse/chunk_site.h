@@ -27,6 +27,9 @@ void chunk_site_make(struct chunk_site *site, struct scratch *scratch, uint64_t 
 /* The same in another directory. */
 void chunk_site_make_in(struct chunk_site *site, struct scratch *scratch, int dir_fd,
                         uint64_t size);
+/* The same, with `count` chunks from `first` on of which only the remote has the bytes. */
+void chunk_site_make_absent(struct chunk_site *site, struct scratch *scratch, int dir_fd,
+                            uint64_t size, uint32_t first, uint32_t count);
 void chunk_site_kill(struct chunk_site *site);
 void chunk_site_start(struct chunk_site *site);
 /* kill and start. */

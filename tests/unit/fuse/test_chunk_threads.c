@@ -183,7 +183,7 @@ static void test_threads(void **state)
                                      .index = i,
                                      .random = 20261129 + i,
                                      .next = 1};
-    int rounds = getenv("VARVE_LONG") ? ROUNDS_LONG : ROUNDS;
+    int rounds = block_model_is_long() ? ROUNDS_LONG : ROUNDS;
     uint64_t flushes = 0;
     for (int round = 0; round < rounds; round++) {
         run_round(workers);
