@@ -13,7 +13,9 @@
  *   "workspace.rm"      {"name"}                        the volume's bytes too. Refused while it is
  *                                                       mounted or held
  *
- * Result: the workspace document (workspace_json()); of rm {"name"}.
+ * Result: the workspace document (workspace_json()); of rm {"name"}; of resize with
+ * "filesystem_grown": false when the file system grows at the next mount only, as the workspace is
+ * not mounted, or varved lacks CAP_SYS_RESOURCE.
  *
  * The rows (catalog_workspace.h) are written before the first effect and go after the last one
  * (I2). A row that speaks of a mount is the wish to have it: a failed mount takes the wish back,

@@ -57,7 +57,8 @@ static void let_go(struct node *node, const struct catalog_workspace *row, struc
                   NULL);
 }
 
-/* A volume grows while it is attached; one that nobody uses is for this moment. */
+/* A volume grows while it is attached; one that nobody uses is for this moment. 1: the file system
+ * in it grows at the next mount. */
 static int grow_detached(struct node *node, const struct catalog_workspace *row, uint64_t size,
                          struct err *err)
 {
@@ -71,14 +72,15 @@ static int grow_detached(struct node *node, const struct catalog_workspace *row,
         rc = FAULT_POINT("workspace.resize-attached", err);
     if (rc == 0)
         rc = volumes_resize(node->volumes, row->volume.id, size, NULL, err);
-    if (rc == 0)
+    if (rc >= 0)
         rc = FAULT_POINT("workspace.resize-grown", err);
     if (rc < 0 && err && err->code == ERR_INTERRUPTED)
         return rc;
     let_go(node, row, &failure);
-    return rc;
+    return rc < 0 ? rc : 1;
 }
 
+/* 1: all has grown but the file system (volumes_resize()). */
 static int grow_mounted(struct node *node, const struct catalog_workspace *row, uint64_t size,
                         struct err *err)
 {
@@ -90,7 +92,8 @@ static int grow_mounted(struct node *node, const struct catalog_workspace *row, 
     }
     if (rc == 0)
         rc = volumes_resize(node->volumes, row->volume.id, size, row->mount.path, err);
-    return rc == 0 ? FAULT_POINT("workspace.resize-grown", err) : rc;
+    int failed = rc < 0 ? rc : FAULT_POINT("workspace.resize-grown", err);
+    return failed < 0 ? failed : rc;
 }
 
 /* What an earlier attempt of the job has done of it counts already. */
@@ -110,6 +113,7 @@ static int reserve(struct node *node, const struct catalog_workspace *row, uint6
     return rc;
 }
 
+/* 0; 1: all but the file system; or -errno. */
 static int resize_row(struct job *job, const struct catalog_workspace *row, uint64_t size,
                       struct err *err)
 {
@@ -122,11 +126,21 @@ static int resize_row(struct job *job, const struct catalog_workspace *row, uint
     rc = job_mark(job, "grow", err);
     if (rc == 0)
         rc = row->wanted ? grow_mounted(node, row, size, err) : grow_detached(node, row, size, err);
-    int noted = note_size(node, row, rc == 0 ? err : &failure);
-    if (rc == 0 && noted == 0 && more > 0)
+    int noted = note_size(node, row, rc >= 0 ? err : &failure);
+    if (rc >= 0 && noted == 0 && more > 0)
         workspace_event(node, "workspace-resized", row->name, NULL);
     workspace_admission_release(node, more);
-    return rc < 0 ? rc : noted;
+    return rc < 0 || noted == 0 ? rc : noted;
+}
+
+/* The document, and whether the file system has grown too or will at the next mount. */
+static int report(struct job *job, const char *name, bool grown, json_t **ret_result,
+                  struct err *err)
+{
+    int rc = workspace_job_result(job, name, ret_result, err);
+    if (rc == 0 && json_object_set_new(*ret_result, "filesystem_grown", json_boolean(grown)) < 0)
+        rc = err_errno(err, ENOMEM, "cannot describe workspace %s", name);
+    return rc;
 }
 
 static int resize(struct job *job, json_t **ret_result, struct err *err)
@@ -146,9 +160,10 @@ static int resize(struct job *job, json_t **ret_result, struct err *err)
         rc = check(&row, size, err);
     if (rc == 0) {
         rc = resize_row(job, &row, size, err);
-        rc = rc < 0 ? err_wrap(err, rc, "cannot resize workspace %s", name) : 0;
+        if (rc < 0)
+            (void)err_wrap(err, rc, "cannot resize workspace %s", name);
     }
-    return rc < 0 ? rc : workspace_job_result(job, name, ret_result, err);
+    return rc < 0 ? rc : report(job, name, rc == 0, ret_result, err);
 }
 
 const struct job_kind workspace_resize_job = {.name = "workspace.resize", .run = resize};

@@ -292,7 +292,7 @@ int volumes_resize(struct volumes *volumes, const char *id, uint64_t size, const
     if (size < v->size)
         return err_fail(err, ERR_INVALID, "%s would shrink", id);
     v->size = size;
-    return 0;
+    return path && v->cannot_grow;
 }
 
 int volumes_status(struct volumes *volumes, const char *id, struct volume_status *ret,

@@ -22,7 +22,8 @@ struct fake_volume {
     bool dead;
     bool fenced;
     bool detaching;
-    bool elsewhere; /* another mount namespace holds on after an unmount */
+    bool cannot_grow; /* the mounted ext4 */
+    bool elsewhere;   /* another mount namespace holds on after an unmount */
     char mounted[256];
     bool read_only;
     uint64_t local;

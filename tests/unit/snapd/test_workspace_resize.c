@@ -39,6 +39,7 @@ static void test_a_detached_one(void **state)
     struct workspace_world *world = *state;
     cleanup_json json_t *json = workspace_world_ok(world, "workspace.resize", "w", twice);
     assert_int_equal(json_integer_value(json_object_get(json, "size")), 128 << 20);
+    assert_true(json_is_false(json_object_get(json, "filesystem_grown")));
     assert_size(world, 128);
     assert_false(fake_volumes_only()->attached);
     assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
@@ -53,8 +54,16 @@ static void test_a_mounted_one(void **state)
 {
     struct workspace_world *world = *state;
     workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
-    workspace_world_do(world, "workspace.resize", "w", "{'size': 134217729}");
+    cleanup_json json_t *json =
+        workspace_world_ok(world, "workspace.resize", "w", "{'size': 134217729}");
+    assert_true(json_is_true(json_object_get(json, "filesystem_grown")));
     assert_size(world, 129);
+    /* A kernel that wants a right for it that varved lacks. */
+    fake_volumes_only()->cannot_grow = true;
+    cleanup_json json_t *later =
+        workspace_world_ok(world, "workspace.resize", "w", "{'size': 135266305}");
+    assert_true(json_is_false(json_object_get(later, "filesystem_grown")));
+    assert_size(world, 130);
     assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
     fake_volumes_only()->mounted[0] = '\0';
     workspace_world_fails(world, "workspace.resize", "w", "{'size': 167772160}", ERR_CONFLICT,
