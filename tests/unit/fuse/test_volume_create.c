@@ -294,6 +294,7 @@ static void test_full_disk_leaves_nothing(void **state)
     }
 }
 
+#ifdef VARVE_FAULT_POINTS
 static int create_with_fault(const struct scratch *scratch, const char *fault)
 {
     pid_t pid = fork();
@@ -336,6 +337,7 @@ static void test_kills_and_failures_at_each_step(void **state)
     assert_int_equal(publish_sweep(scratch->fd, NULL), 0);
     assert_int_equal(count_entries(scratch->fd), 0);
 }
+#endif
 
 #define with_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
