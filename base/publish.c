@@ -121,13 +121,15 @@ int publish_bytes(int dir_fd, const char *name, const void *bytes, size_t len, m
     return publish_commit(&publish, dir_fd, name, how, err);
 }
 
-int publish_tree(int temp_dir, const char *temp, int dir_fd, const char *name, struct err *err)
+static int open_tree_dir(int temp_dir, const char *temp, const char *name, struct err *err)
 {
-    cleanup_fd int fd = openat(temp_dir, temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot open the tree for %s", name);
-    if (syncfs(fd) < 0)
-        return err_errno(err, errno, "cannot sync the tree for %s", name);
+    int fd = openat(temp_dir, temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? err_errno(err, errno, "cannot open the tree for %s", name) : fd;
+}
+
+/* Of what is synced. */
+static int name_tree(int temp_dir, const char *temp, int dir_fd, const char *name, struct err *err)
+{
     int rc = FAULT_POINT("publish.tree-synced", err);
     if (rc < 0)
         return rc;
@@ -135,6 +137,32 @@ int publish_tree(int temp_dir, const char *temp, int dir_fd, const char *name, s
     if (rc < 0)
         return rc;
     return sync_dir(dir_fd, name, err);
+}
+
+int publish_tree(int temp_dir, const char *temp, int dir_fd, const char *name, struct err *err)
+{
+    cleanup_fd int fd = open_tree_dir(temp_dir, temp, name, err);
+    if (fd < 0)
+        return fd;
+    if (syncfs(fd) < 0)
+        return err_errno(err, errno, "cannot sync the tree for %s", name);
+    return name_tree(temp_dir, temp, dir_fd, name, err);
+}
+
+int publish_files(int temp_dir, const char *temp, const char *const *files, size_t count,
+                  int dir_fd, const char *name, struct err *err)
+{
+    cleanup_fd int fd = open_tree_dir(temp_dir, temp, name, err);
+    if (fd < 0)
+        return fd;
+    for (size_t i = 0; i < count; i++) {
+        cleanup_fd int file = openat(fd, files[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (file < 0 || fsync(file) < 0)
+            return err_errno(err, errno, "cannot sync %s of %s", files[i], name);
+    }
+    if (fsync(fd) < 0)
+        return err_errno(err, errno, "cannot sync the tree for %s", name);
+    return name_tree(temp_dir, temp, dir_fd, name, err);
 }
 
 int publish_unlink(int dir_fd, const char *name, struct err *err)

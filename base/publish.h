@@ -61,6 +61,10 @@ int publish_bytes(int dir_fd, const char *name, const void *bytes, size_t len, m
 /* Publishes the directory `temp` in `temp_dir` as `name` in `dir_fd`. Never replaces. */
 int publish_tree(int temp_dir, const char *temp, int dir_fd, const char *name, struct err *err);
 
+/* The same for a directory in which there is nothing but these regular files: they are synced, not
+ * everything on the filesystem, which takes long where others write a lot. */
+int publish_files(int temp_dir, const char *temp, const char *const *files, size_t count,
+                  int dir_fd, const char *name, struct err *err);
 /* Removes a name and syncs its directory. A missing name is no failure. */
 int publish_unlink(int dir_fd, const char *name, struct err *err);
 

@@ -125,6 +125,8 @@ static int run_mke2fs(int data_fd, uint64_t size, const uint8_t uuid[VOLUME_UUID
     return status > 0 ? fail_mke2fs(status, said, err) : status;
 }
 
+static const char *const file_names[] = {VOLUME_JSON_NAME, "data", MAP_LOG_NAME};
+
 /* Reading which chunks of `data` mke2fs has written to. */
 struct written {
     int fd;
@@ -184,11 +186,10 @@ static int make_data(int dir_fd, const struct volume_json *volume, struct err *e
 
 static int give_away(int dir_fd, uid_t uid, gid_t gid, struct err *err)
 {
-    static const char *const names[] = {"data", MAP_LOG_NAME};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (fchownat(dir_fd, names[i], uid, gid, AT_SYMLINK_NOFOLLOW) < 0 ||
-            fchmodat(dir_fd, names[i], 0600, 0) < 0)
-            return err_errno(err, errno, "cannot give %s of a volume to its user", names[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(file_names); i++)
+        if (fchownat(dir_fd, file_names[i], uid, gid, AT_SYMLINK_NOFOLLOW) < 0 ||
+            fchmodat(dir_fd, file_names[i], 0600, 0) < 0)
+            return err_errno(err, errno, "cannot give %s of a volume to its user", file_names[i]);
     return 0;
 }
 
@@ -229,7 +230,8 @@ static int make(int volumes_fd, const char *temp, const struct volume_json *volu
     rc = dir < 0 ? err_errno(err, errno, "cannot open the directory of a volume")
                  : fill(dir, volume, uid, gid, err);
     if (rc == 0)
-        rc = publish_tree(volumes_fd, temp, volumes_fd, volume->id, err);
+        rc = publish_files(volumes_fd, temp, file_names, ARRAY_SIZE(file_names), volumes_fd,
+                           volume->id, err);
     if (rc < 0)
         (void)tree_remove(volumes_fd, temp, NULL);
     return rc;

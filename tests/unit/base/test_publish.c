@@ -128,6 +128,29 @@ static void test_tree_is_published_whole(void **state)
     assert_int_equal(err.code, ERR_EXISTS);
 }
 
+static void test_files_are_published_whole(void **state)
+{
+    const struct scratch *scratch = *state;
+    static const char *const files[] = {"f", "g"};
+    static const char *const missing[] = {"f", "h"};
+    cleanup_fd int temp = fdio_open_dir(scratch->fd, "temp", 0700, NULL);
+    assert_int_equal(mkdirat(temp, "t", 0711), 0);
+    scratch_write(scratch, "temp/t/f", "x", 1);
+    scratch_write(scratch, "temp/t/g", "y", 1);
+    struct err err = ERR_INIT;
+    assert_int_equal(publish_files(temp, "t", missing, 2, scratch->fd, "tree", &err), -ENOENT);
+    assert_non_null(strstr(err.text, "h of tree"));
+    assert_int_equal(faccessat(scratch->fd, "tree", F_OK, 0), -1);
+    assert_int_equal(publish_files(temp, "t", files, 2, scratch->fd, "tree", NULL), 0);
+    assert_content(scratch->fd, "tree/f", "x");
+    assert_content(scratch->fd, "tree/g", "y");
+    assert_int_equal(count_entries(temp), 0);
+    assert_int_equal(mkdirat(temp, "t", 0711), 0);
+    err_clear(&err);
+    assert_int_equal(publish_files(temp, "t", files, 0, scratch->fd, "tree", &err), -EEXIST);
+    assert_int_equal(err.code, ERR_EXISTS);
+}
+
 /* I1: at every fault point a kill leaves the old content or the new, never a mixture. */
 static void test_kill_leaves_old_or_new(void **state)
 {
@@ -230,6 +253,7 @@ int main(void)
         with_scratch(test_abort_leaves_nothing),
         with_scratch(test_full_disk_leaves_the_old_file),
         with_scratch(test_tree_is_published_whole),
+        with_scratch(test_files_are_published_whole),
         with_scratch(test_kill_leaves_old_or_new),
         with_scratch(test_failure_at_each_point),
         with_scratch(test_sweep_takes_temporary_names_only),
