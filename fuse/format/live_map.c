@@ -115,9 +115,21 @@ void live_map_close(struct live_map *map)
 int live_map_remap(struct live_map *map, uint64_t size, struct err *err)
 {
     size_t bytes = live_map_bytes(size);
+    struct stat st;
     if (!map->words || bytes <= map->mapped)
         return 0;
+    if (fstat(map->fd, &st) < 0)
+        return err_errno(err, errno, "cannot stat the live map");
+    if ((uint64_t)st.st_size < bytes)
+        return err_fail(err, ERR_INVALID, "the live map is too small for a volume of %llu bytes",
+                        (unsigned long long)size);
     void *at = mremap(map->header, map->mapped, bytes, MREMAP_MAYMOVE);
+    if (at == MAP_FAILED && errno == EAGAIN) {
+        /* It is locked, and more must not be locked any more. Then it is not. */
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, map->fd, 0);
+        if (at != MAP_FAILED)
+            (void)munmap(map->header, map->mapped);
+    }
     if (at == MAP_FAILED)
         return err_errno(err, errno, "cannot map the larger live map");
     map->header = at;

@@ -13,7 +13,8 @@
  * (the longer live map of a resized volume) may be locked no more; the kernel copies nothing there.
  * A refusal to lock is no failure: the worker goes on, and says so in the live map.
  *
- * Sanitizers make mlockall() do nothing, and need larger stacks.
+ * Sanitizers make mlockall() do nothing, so that there the region alone is locked, and they need
+ * larger stacks.
  */
 #pragma once
 
@@ -52,4 +53,4 @@ size_t volume_resident_stack_bytes(void);
 int volume_resident_stack(struct volume_resident *resident, pthread_attr_t *ret, struct err *err);
 /* Locks all there is, and where the limit allows what comes later. Returns the bytes that are
  * locked now; 0 when it was refused. */
-uint64_t volume_resident_lock(void);
+uint64_t volume_resident_lock(const struct volume_resident *resident);

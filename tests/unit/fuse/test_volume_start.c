@@ -1,0 +1,243 @@
+#include "cleanup.h"
+#include "worker_rig.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <time.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* What a worker has and has not when it serves, and what it refuses to serve. */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum {
+    SANITIZED = 1
+};
+#else
+enum {
+    SANITIZED = 0
+};
+#endif
+
+enum {
+    LOCKED_MAX_MIB = 24,
+};
+
+/* The number after `name` in /proc/PID/status of each thread: calls `look` with its text. */
+static void each_thread(pid_t pid, const char *name, void (*look)(const char *))
+{
+    char path[64];
+    int threads = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    cleanup_dir DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char line[256];
+        snprintf(line, sizeof line, "%s/%.20s/status", path, entry->d_name);
+        cleanup_file FILE *f = fopen(line, "re");
+        assert_non_null(f);
+        bool found = false;
+        while (fgets(line, sizeof line, f)) {
+            if (strncmp(line, name, strlen(name)) != 0 || line[strlen(name)] != ':')
+                continue;
+            found = true;
+            look(line + strlen(name) + 1);
+        }
+        assert_true(found);
+        threads++;
+    }
+    assert_true(threads > 16);
+}
+
+static void is_zero(const char *text)
+{
+    assert_int_equal(strtoull(text, NULL, 16), 0);
+}
+
+static void is_one(const char *text)
+{
+    assert_int_equal(strtoull(text, NULL, 10), 1);
+}
+
+static void is_two(const char *text)
+{
+    assert_int_equal(strtoull(text, NULL, 10), 2);
+}
+
+static void is_owner(const char *text)
+{
+    int ids[4];
+    assert_int_equal(sscanf(text, "%d %d %d %d", &ids[0], &ids[1], &ids[2], &ids[3]), 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(ids[i], WORKER_RIG_UID);
+}
+
+static void has_none(const char *text)
+{
+    assert_int_equal(strspn(text, " \t\n"), strlen(text));
+}
+
+static void it_has_no_rights(void **state)
+{
+    struct worker_rig *rig = *state;
+    worker_rig_serve(rig, NULL);
+    each_thread(rig->pid, "Uid", is_owner);
+    each_thread(rig->pid, "Gid", is_owner);
+    each_thread(rig->pid, "Groups", has_none);
+    each_thread(rig->pid, "CapInh", is_zero);
+    each_thread(rig->pid, "CapPrm", is_zero);
+    each_thread(rig->pid, "CapEff", is_zero);
+    each_thread(rig->pid, "CapBnd", is_zero);
+    each_thread(rig->pid, "CapAmb", is_zero);
+    each_thread(rig->pid, "NoNewPrivs", is_one);
+    each_thread(rig->pid, "Seccomp", is_two);
+    char path[64];
+    char root[160];
+    snprintf(path, sizeof path, "/proc/%d/root", (int)rig->pid);
+    ssize_t n = readlink(path, root, sizeof root - 1);
+    assert_true(n > 0);
+    root[n] = '\0';
+    assert_string_equal(root, rig->directory);
+}
+
+/* Every page of every private writable mapping is there and locked. */
+static void all_memory_stays(void **state)
+{
+    struct worker_rig *rig = *state;
+    if (SANITIZED)
+        skip(); /* the sanitizers' memory is not locked */
+    worker_rig_serve(rig, NULL);
+    uint64_t locked = atomic_load(&rig->live.header->locked_bytes);
+    assert_int_equal(atomic_load(&rig->live.header->residency), 1);
+    print_message("# locked: %llu KiB\n", (unsigned long long)locked / 1024);
+    assert_in_range(locked, 1 << 20, LOCKED_MAX_MIB << 20);
+    char line[512];
+    char name[512] = "";
+    snprintf(line, sizeof line, "/proc/%d/smaps", (int)rig->pid);
+    cleanup_file FILE *f = fopen(line, "re");
+    assert_non_null(f);
+    unsigned long long size = 0, rss = 0, start = 0, end = 0;
+    char rights[8] = "";
+    int looked = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%llx-%llx %7s", &start, &end, rights) == 3)
+            snprintf(name, sizeof name, "%s", line);
+        (void)sscanf(line, "Size: %llu", &size);
+        (void)sscanf(line, "Rss: %llu", &rss);
+        if (strncmp(line, "VmFlags:", 8) != 0 || strncmp(rights, "rw", 2) != 0)
+            continue;
+        looked++;
+        if (!strstr(line, " lo") || rss != size)
+            fail_msg("%s: %llu of %llu KiB are there; %s", name, rss, size, line);
+    }
+    assert_true(looked > 20);
+}
+
+static void it_waits_for_the_one_before(void **state)
+{
+    struct worker_rig *rig = *state;
+    char path[160];
+    snprintf(path, sizeof path, "%s/data", rig->directory);
+    cleanup_fd int held = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(flock(held, LOCK_EX), 0);
+    worker_rig_start(rig, NULL);
+    assert_int_equal(worker_rig_wait(rig, 500), -1);
+    assert_int_equal(atomic_load(&rig->live.header->pid), 0);
+    assert_int_equal(flock(held, LOCK_UN), 0);
+    worker_rig_await(rig, LIVE_FACT_READY);
+    assert_int_equal(atomic_load(&rig->live.header->pid), rig->pid);
+}
+
+static void it_ends_with_the_mount(void **state)
+{
+    struct worker_rig *rig = *state;
+    worker_rig_serve(rig, NULL);
+    assert_int_equal(umount2(rig->mount, 0), 0);
+    assert_int_equal(worker_rig_wait(rig, 10000), VOLUME_EXIT_STOPPED);
+    assert_true(atomic_load(&rig->live.header->facts) & LIVE_FACT_DESTROYED);
+}
+
+static void it_does_not_wait_when_the_mount_is_gone(void **state)
+{
+    struct worker_rig *rig = *state;
+    char path[160];
+    snprintf(path, sizeof path, "%s/data", rig->directory);
+    cleanup_fd int held = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(flock(held, LOCK_EX), 0);
+    worker_rig_start(rig, NULL);
+    assert_int_equal(worker_rig_wait(rig, 300), -1);
+    assert_int_equal(umount2(rig->mount, MNT_FORCE), 0);
+    assert_int_equal(worker_rig_wait(rig, 10000), VOLUME_EXIT_STOPPED);
+}
+
+static void refused(struct worker_rig *rig, const char *why)
+{
+    worker_rig_start(rig, NULL);
+    assert_int_equal(worker_rig_wait(rig, 10000), VOLUME_EXIT_REFUSED);
+    if (!strstr(rig->live.header->text, why))
+        fail_msg("'%s' does not speak of '%s'", rig->live.header->text, why);
+}
+
+static void what_does_not_belong_together_is_refused(void **state)
+{
+    struct worker_rig *rig = *state;
+    char path[160];
+    rig->live.header->uuid[3] ^= 1;
+    refused(rig, "map");
+    rig->live.header->uuid[3] ^= 1;
+    snprintf(path, sizeof path, "%s/data", rig->directory);
+    assert_int_equal(truncate(path, WORKER_RIG_SIZE - VOLUME_SIZE_UNIT), 0);
+    refused(rig, "data");
+    assert_int_equal(truncate(path, WORKER_RIG_SIZE), 0);
+    worker_rig_serve(rig, NULL);
+}
+
+static void a_later_format_is_refused(void **state)
+{
+    struct worker_rig *rig = *state;
+    rig->live.header->version++;
+    worker_rig_start(rig, NULL);
+    assert_int_equal(worker_rig_wait(rig, 10000), VOLUME_EXIT_REFUSED);
+    rig->live.header->version--;
+    worker_rig_serve(rig, NULL);
+}
+
+static void a_stopped_one_shows_no_heartbeat(void **state)
+{
+    struct worker_rig *rig = *state;
+    const struct timespec second = {.tv_sec = 1, .tv_nsec = 200000000};
+    worker_rig_serve(rig, NULL);
+    assert_int_equal(kill(rig->pid, SIGSTOP), 0);
+    uint64_t beat = atomic_load(&rig->live.header->heartbeat_ns);
+    (void)nanosleep(&second, NULL);
+    assert_int_equal(atomic_load(&rig->live.header->heartbeat_ns), beat);
+    assert_int_equal(kill(rig->pid, SIGCONT), 0);
+    (void)nanosleep(&second, NULL);
+    assert_true(atomic_load(&rig->live.header->heartbeat_ns) > beat);
+}
+
+int main(void)
+{
+#define RIG(f) cmocka_unit_test_setup_teardown(f, worker_rig_setup, worker_rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIG(it_has_no_rights),
+        RIG(all_memory_stays),
+        RIG(it_waits_for_the_one_before),
+        RIG(it_ends_with_the_mount),
+        RIG(it_does_not_wait_when_the_mount_is_gone),
+        RIG(what_does_not_belong_together_is_refused),
+        RIG(a_later_format_is_refused),
+        RIG(a_stopped_one_shows_no_heartbeat),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
