@@ -15,12 +15,14 @@
  *
  * VOLUME_PARK_THREADS more threads do what was parked when its time has come.
  *
- * Why there is always a buffer: the kernel has at most VOLUME_MAX_BACKGROUND asynchronous requests
- * out, and those are all that the loop device makes with a payload. So at most that many parked
- * tasks have a buffer, each thread has one, and there are as many. Requests without payload (flush,
- * discard) are parked without. Other openers of `device` are root's own; should they send so many
- * synchronous writes that buffers or tasks run out, the thread that has one more waits itself, with
- * the buffer it has, until its request can be done.
+ * Why there is always a buffer: the loop device has at most VOLUME_LOOP_REQUESTS requests under
+ * way, none larger than VOLUME_MAX_WRITE, so that each is one request here (varved sets its queue
+ * so when it attaches); and the kernel's bound on asynchronous requests lies above that, so that it
+ * keeps no read back behind held writes. So at most that many parked tasks have a buffer, each
+ * thread has one, and there are as many. Requests without payload (flush, discard) are parked
+ * without. Where the loop device's queue could not be set, or root itself writes to `device` beside
+ * it, buffers or tasks may run out: then the thread that has one more waits itself, with the buffer
+ * it has, until its request can be done; when all threads do, reads wait too.
  *
  * Order: a flush covers what was answered, and what is parked was not. The queue knows no FUSE:
  * `answer` is called exactly once for each task, by any thread.
@@ -37,7 +39,8 @@ enum {
     VOLUME_THREADS = 16,
     VOLUME_PARK_THREADS = 2,
     VOLUME_SLOTS = VOLUME_THREADS + VOLUME_PARK_THREADS,
-    VOLUME_BUFFERS = VOLUME_MAX_BACKGROUND + VOLUME_THREADS + 4,
+    VOLUME_LOOP_REQUESTS = 64, /* queue/nr_requests of the loop device */
+    VOLUME_BUFFERS = VOLUME_LOOP_REQUESTS + VOLUME_THREADS + 4,
     VOLUME_TASKS = VOLUME_BUFFERS + 128,
     VOLUME_RETRY_MS = 200,
     /* fuse_in_header and fuse_write_in: what comes before the payload of a write. */

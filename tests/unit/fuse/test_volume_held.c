@@ -18,8 +18,8 @@
 /* A volume on a file system that is full: writes wait, reads go on. */
 
 enum {
-    DISK_BYTES = 6 << 20,
-    WRITERS = 32, /* as many as the kernel has requests in the background */
+    DISK_BYTES = 8 << 20,
+    WRITERS = 64, /* as many requests as the loop device may have under way */
     WAIT_MS = 20000,
 };
 
@@ -197,7 +197,7 @@ static void a_forced_stop_ends_the_wait(void **state)
 static void more_than_there_are_buffers(void **state)
 {
     enum {
-        MANY = 60
+        MANY = 96
     };
     struct worker_rig *rig = *state;
     struct writer writers[MANY];
@@ -205,7 +205,7 @@ static void more_than_there_are_buffers(void **state)
     int fd = worker_rig_open(rig);
     fill_disk(rig);
     begin(writers, MANY, fd);
-    for (int i = 0; i < 5000 && atomic_load(&rig->live.header->held) < 36; i++)
+    for (int i = 0; i < 5000 && atomic_load(&rig->live.header->held) < 68; i++)
         pause_ms(1);
     pause_ms(500);
     assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_PING, 0, NULL), 0);
