@@ -81,6 +81,34 @@ static const struct cmd commands[] = {
     {"version", NULL, "", "Shows the versions of this program and of the daemon.", cmd_version},
 };
 
+enum {
+    SUMMARY_COLUMN = 38, /* of the list of verbs */
+    SUMMARY_END = 100,
+};
+
+/* Writes the first sentence of a verb's summary from SUMMARY_COLUMN on; `at` is where the line is.
+ */
+static void print_sentence(FILE *out, const char *text, int at)
+{
+    if (at > SUMMARY_COLUMN - 2) {
+        fputc('\n', out);
+        at = 0;
+    }
+    fprintf(out, "%*s", SUMMARY_COLUMN - at, "");
+    at = SUMMARY_COLUMN;
+    for (bool last = false; !last;) {
+        int len = (int)strcspn(text, " \n");
+        last = text[len] == '\0' || text[len - 1] == '.';
+        if (at > SUMMARY_COLUMN && at + 1 + len > SUMMARY_END)
+            at = SUMMARY_COLUMN + fprintf(out, "\n%*s%.*s", SUMMARY_COLUMN, "", len, text) -
+                 SUMMARY_COLUMN - 1;
+        else
+            at += fprintf(out, "%s%.*s", at > SUMMARY_COLUMN ? " " : "", len, text);
+        text += len + 1;
+    }
+    fputc('\n', out);
+}
+
 static void print_usage(FILE *out, const char *noun, const struct opts_table *globals)
 {
     fprintf(out, "usage: varve [--host unix:PATH] [--json] %s ...\n\n", noun ? noun : "VERB");
@@ -88,8 +116,9 @@ static void print_usage(FILE *out, const char *noun, const struct opts_table *gl
         const struct cmd *cmd = &commands[i];
         if (noun && strcmp(noun, cmd->noun) != 0)
             continue;
-        fprintf(out, "  varve %s%s%s%s%s\n", cmd->noun, cmd->action ? " " : "",
-                cmd->action ? cmd->action : "", *cmd->usage ? " " : "", cmd->usage);
+        int at = fprintf(out, "  varve %s%s%s%s%s", cmd->noun, cmd->action ? " " : "",
+                         cmd->action ? cmd->action : "", *cmd->usage ? " " : "", cmd->usage);
+        print_sentence(out, cmd->summary, at);
     }
     fprintf(out, "\nEach verb explains itself: varve VERB --help\n\nglobal options:\n");
     opts_help(out, globals);
