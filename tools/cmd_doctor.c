@@ -31,6 +31,7 @@ static const struct {
     {"locked memory", false, doctor_volume_locked},
     {"I/O flusher", false, doctor_volume_flusher},
     {"OOM score", false, doctor_volume_oom},
+    {"online resize", false, doctor_volume_grow},
     {"open files", false, doctor_volume_files},
     {"udev rule", false, doctor_volume_udev},
 };

@@ -12,6 +12,7 @@
 #include <linux/fuse.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/capability.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -288,6 +289,20 @@ void doctor_volume_oom(struct doctor_check *ret)
     doctor_found(ret, DOCTOR_WARN, "oom_score_adj stays as it is without CAP_SYS_RESOURCE: %s",
                  strerror(num));
     doctor_effect(ret, "where memory ends, a worker may be killed like any process");
+}
+
+void doctor_volume_grow(struct doctor_check *ret)
+{
+    cap_t caps = cap_get_proc();
+    cap_flag_value_t flag = CAP_CLEAR;
+    (void)cap_get_flag(caps, CAP_SYS_RESOURCE, CAP_EFFECTIVE, &flag);
+    cap_free(caps);
+    if (flag == CAP_SET) {
+        doctor_found(ret, DOCTOR_OK, "a mounted ext4 can be grown");
+        return;
+    }
+    doctor_found(ret, DOCTOR_WARN, "no CAP_SYS_RESOURCE");
+    doctor_effect(ret, "the file system of a mounted workspace grows at its next mount");
 }
 
 void doctor_volume_files_judge(unsigned long long limit, struct doctor_check *ret)

@@ -208,6 +208,24 @@ static void test_inspect(void **state)
     varve_call_free(&call);
 }
 
+static void test_a_file_system_that_grows_later(void **state)
+{
+    static const struct fake_answer answers[] = {
+        {.status = 202, .body = "{\"job\":\"j-1\"}"},
+        {.status = 200,
+         .body =
+             "{\"id\":\"j-1\",\"state\":\"done\",\"result\":{\"name\":\"w\",\"state\":\"mounted\","
+             "\"size\":1073741824,\"filesystem_grown\":false}}"}};
+    struct varve_call_setup setup = {.answers = answers, .answer_count = 2};
+    struct varve_call call;
+    varve_call(*state, &setup, VARVE_ARGS("workspace", "resize", "w", "1G"), &call);
+    assert_int_equal(call.status, 0);
+    assert_string_equal(call.out, "w  mounted  1.0 GiB\n");
+    assert_non_null(
+        strstr(call.err, "varve: warning: the file system on it grows at its next mount"));
+    varve_call_free(&call);
+}
+
 static void test_rm(void **state)
 {
     struct varve_call call;
@@ -231,6 +249,7 @@ int main(void)
         TEST(test_a_workspace_that_is_not_there),
         TEST(test_ls),
         TEST(test_inspect),
+        TEST(test_a_file_system_that_grows_later),
         TEST(test_rm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,6 +161,8 @@ static void test_rights(void **state)
     expect(&check, DOCTOR_WARN, "PR_SET_IO_FLUSHER is refused", "memory is short");
     check = elsewhere(without_rights, doctor_volume_oom);
     expect(&check, DOCTOR_WARN, "oom_score_adj stays", "may be killed");
+    check = elsewhere(without_rights, doctor_volume_grow);
+    expect(&check, DOCTOR_WARN, "no CAP_SYS_RESOURCE", "next mount");
     check = elsewhere(without_rights, doctor_volume_fuse);
     expect(&check, DOCTOR_WARN, "not permitted", "workspaces will not work");
 }
@@ -179,6 +181,8 @@ static void test_this_process(void **state)
     expect(&check, want, "PR_SET_IO_FLUSHER", "");
     doctor_volume_oom(&check);
     expect(&check, want, "oom_score_adj", "");
+    doctor_volume_grow(&check);
+    expect(&check, want, "", "");
     char score[16] = "";
     cleanup_fd int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
     assert_true(read(fd, score, sizeof score - 1) > 0);
