@@ -1,11 +1,12 @@
-/* Routes of workspaces. What the catalog alone tells is refused at once; what can be seen on the
- * host may change until the job runs, and is the job's to look at. */
+/* Routes of workspaces. What the catalog and a look at the path tell is refused at once; both may
+ * change until the job runs, which looks again. */
 #include "api_handlers.h"
 
 #include "catalog_workspace.h"
 #include "log.h"
 #include "volume_format.h"
 #include "workspace.h"
+#include "workspace_path.h"
 
 #include <limits.h>
 #include <string.h>
@@ -31,48 +32,6 @@ static int check_size(const json_t *params, struct err *err)
         err_fail(err, ERR_INVALID, "a workspace of %lld bytes cannot be made", (long long)bytes);
     err_hint(err, "sizes go from 64 MiB to 1 TiB");
     return rc;
-}
-
-/* Whether `path` lies in `dir` or is it. */
-static bool is_below(const char *path, const char *dir)
-{
-    size_t len = strlen(dir);
-    return strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == '\0');
-}
-
-/* A path with one spelling, so that two of them can be compared. */
-static bool is_plain(const char *path)
-{
-    if (path[0] != '/' || path[1] == '\0')
-        return false;
-    while (*path == '/') {
-        path++;
-        size_t len = strcspn(path, "/");
-        if (len == 0 || (len == 1 && path[0] == '.') || (len == 2 && memcmp(path, "..", 2) == 0))
-            return false;
-        path += len;
-    }
-    return true;
-}
-
-/* A mount over what varved itself works with would take it away from it. */
-static int check_path(const struct node *node, const char *path, struct err *err)
-{
-    if (!is_plain(path)) {
-        int rc = err_fail(err, ERR_INVALID, "a workspace cannot be mounted at '%.1000s'", path);
-        err_hint(err, "give an absolute path below / without '.', '..' and double slashes");
-        return rc;
-    }
-    const char *const own[] = {node->data_dir, node->run_dir};
-    for (size_t i = 0; i < ARRAY_SIZE(own); i++)
-        if (is_below(path, own[i]) || is_below(own[i], path)) {
-            int rc = err_fail(err, ERR_INVALID,
-                              "a workspace cannot be mounted at %.1000s: %.1000s is varved's own",
-                              path, own[i]);
-            err_hint(err, "choose a directory of yours");
-            return rc;
-        }
-    return 0;
 }
 
 /* Where it is mounted already: the same again is a repeat, which the job answers. */
@@ -212,14 +171,19 @@ int api_workspaces_mount(struct api_request *request, struct api_reply *reply, s
     int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc < 0)
         return rc;
+    /* One spelling of it, so that two requests can be compared. The job looks once more. */
+    cleanup_free char *path = NULL;
+    rc = workspace_path_resolve(request->node, json_string_value(json_object_get(params, "path")),
+                                &path, err);
+    if (rc < 0)
+        return rc;
+    if (json_object_set_new(params, "path", json_string(path)) < 0)
+        return err_fail(err, ERR_INVALID, "%s is not UTF-8", path);
     struct workspace_request wanted = {.name = request->arg,
-                                       .path = json_string_value(json_object_get(params, "path")),
+                                       .path = path,
                                        .read_only =
                                            json_is_true(json_object_get(params, "read_only"))};
-    rc = check_path(request->node, wanted.path, err);
-    return rc < 0
-               ? rc
-               : submit(request, workspace_mount_job.name, params, &wanted, check_verb, reply, err);
+    return submit(request, workspace_mount_job.name, params, &wanted, check_verb, reply, err);
 }
 
 int api_workspaces_unmount(struct api_request *request, struct api_reply *reply, struct err *err)

@@ -7,6 +7,7 @@
 #include "site.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,10 +38,10 @@ static void test_jobs(void **state)
                "{\"name\":\"w\",\"size\":67108864}");
     expect_job(site, "POST", "/v1/workspaces", "{'name':'w','size':1099511627776}",
                "{\"name\":\"w\",\"size\":1099511627776}");
-    expect_job(site, "POST", "/v1/workspaces/one/mount", "{'path':'/mnt/a b'}",
-               "{\"name\":\"one\",\"path\":\"/mnt/a b\"}");
-    expect_job(site, "POST", "/v1/workspaces/one/mount", "{'path':'/m','read_only':true}",
-               "{\"name\":\"one\",\"path\":\"/m\",\"read_only\":true}");
+    expect_job(site, "POST", "/v1/workspaces/one/mount", "{'path':'/usr/share'}",
+               "{\"name\":\"one\",\"path\":\"/usr/share\"}");
+    expect_job(site, "POST", "/v1/workspaces/one/mount", "{'path':'/usr','read_only':true}",
+               "{\"name\":\"one\",\"path\":\"/usr\",\"read_only\":true}");
     expect_job(site, "POST", "/v1/workspaces/one/unmount", NULL, "{\"name\":\"one\"}");
     expect_job(site, "POST", "/v1/workspaces/one/unmount", "{'abandon':true}",
                "{\"abandon\":true,\"name\":\"one\"}");
@@ -87,11 +88,11 @@ static void test_one_job_at_a_time(void **state)
     site_add_workspace(site, "one", GIB, NULL, false);
     site_add_workspace(site, "two", GIB, NULL, false);
     atomic_store(&site_shared.hold, true);
-    json_decref(site_expect(site, 202, "POST", "/v1/workspaces/one/mount", "{'path':'/m'}"));
+    json_decref(site_expect(site, 202, "POST", "/v1/workspaces/one/mount", "{'path':'/usr'}"));
     site_refused(site, 409, "conflict", "workspace:one", "POST", "/v1/workspaces/one/unmount",
                  NULL);
     site_refused(site, 409, "conflict", "workspace:one", "DELETE", "/v1/workspaces/one", NULL);
-    json_decref(site_expect(site, 202, "POST", "/v1/workspaces/two/mount", "{'path':'/n'}"));
+    json_decref(site_expect(site, 202, "POST", "/v1/workspaces/two/mount", "{'path':'/etc'}"));
 }
 
 static void test_refused_names_and_bodies(void **state)
@@ -112,13 +113,13 @@ static void test_refused_names_and_bodies(void **state)
         {"workspace name", "/v1/workspaces", "{'name':'-a'}"},
         {"workspace name", "/v1/workspaces",
          "{'name':'0123456789012345678901234567890123456789012345678901234567890123'}"},
-        {"workspace name", "/v1/workspaces/../mount", "{'path':'/m'}"},
+        {"workspace name", "/v1/workspaces/../mount", "{'path':'/usr'}"},
         {"workspace name", "/v1/workspaces/a%2Fb/unmount", NULL},
         {"workspace name", "/v1/workspaces/A/resize", "{'size':1073741824}"},
         {"lacks 'path'", "/v1/workspaces/one/mount", "{}"},
-        {"'path' is not a string", "/v1/workspaces/one/mount", "{'path':['/m']}"},
-        {"'read_only'", "/v1/workspaces/one/mount", "{'path':'/m','read_only':'yes'}"},
-        {"'lazy'", "/v1/workspaces/one/mount", "{'path':'/m','lazy':true}"},
+        {"'path' is not a string", "/v1/workspaces/one/mount", "{'path':['/usr']}"},
+        {"'read_only'", "/v1/workspaces/one/mount", "{'path':'/usr','read_only':'yes'}"},
+        {"'lazy'", "/v1/workspaces/one/mount", "{'path':'/usr','lazy':true}"},
         {"'abandon'", "/v1/workspaces/one/unmount", "{'abandon':1}"},
         {"'force'", "/v1/workspaces/one/unmount", "{'force':true}"},
         {"lacks 'size'", "/v1/workspaces/one/resize", "{}"},
@@ -150,40 +151,54 @@ static void test_refused_sizes(void **state)
                  "{'size':1072693248}");
 }
 
-static void test_refused_paths(void **state)
+static void test_paths(void **state)
 {
     struct site *site = *state;
-    static const char *const paths[] = {"",    "m",       "./m",   "/",   "//",
-                                        "/m/", "//m",     "/m//n", "/.",  "/m/.",
-                                        "/..", "/m/../n", "/m/..", "~/m", " /m"};
-    site_add_workspace(site, "one", GIB, NULL, false);
+    struct scratch *elsewhere = NULL;
+    assert_int_equal(scratch_setup((void **)&elsewhere), 0);
     char body[6000];
-    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
-        snprintf(body, sizeof body, "{'path':'%s'}", paths[i]);
-        site_refused(site, 400, "invalid", "cannot be mounted at", "POST",
-                     "/v1/workspaces/one/mount", body);
+    char params[6000];
+    char real[200];
+    site_add_workspace(site, "one", GIB, NULL, false);
+    assert_int_equal(mkdirat(elsewhere->fd, "dir", 0700), 0);
+    assert_int_equal(symlinkat("dir", elsewhere->fd, "link"), 0);
+    scratch_write(elsewhere, "file", "x", 1);
+    snprintf(real, sizeof real, "%s", scratch_path(elsewhere, "dir"));
+    /* The job gets one spelling. */
+    static const char *const same[] = {"dir", "link", "dir/", "./dir/../link/."};
+    snprintf(params, sizeof params, "{\"name\":\"one\",\"path\":\"%s\"}", real);
+    for (size_t i = 0; i < ARRAY_SIZE(same); i++) {
+        snprintf(body, sizeof body, "{'path':'%s/%s'}", elsewhere->path, same[i]);
+        expect_job(site, "POST", "/v1/workspaces/one/mount", body, params);
     }
-    /* In and above what is varved's own, which is one directory here. */
-    const char *own = site->node.data_dir;
-    snprintf(body, sizeof body, "{'path':'%s'}", own);
-    site_refused(site, 400, "invalid", "varved's own", "POST", "/v1/workspaces/one/mount", body);
-    snprintf(body, sizeof body, "{'path':'%s/volumes'}", own);
-    site_refused(site, 400, "invalid", "varved's own", "POST", "/v1/workspaces/one/mount", body);
-    snprintf(body, sizeof body, "{'path':'%.*s'}", (int)(strrchr(own, '/') - own), own);
-    site_refused(site, 400, "invalid", "varved's own", "POST", "/v1/workspaces/one/mount", body);
-    snprintf(body, sizeof body, "{'path':'%sx'}", own); /* a neighbour is none of ours */
-    json_decref(site_expect(site, 202, "POST", "/v1/workspaces/one/mount", body));
-    /* The longest path, and one byte more. */
-    for (int more = 0; more <= 1; more++) {
-        char path[4097] = "/";
-        memset(path + 1, 'x', 4094 + (size_t)more);
-        snprintf(body, sizeof body, "{'path':'%s'}", path);
-        site_add_workspace(site, more ? "long-b" : "long-a", GIB, NULL, false);
-        if (more)
-            site_refused(site, 400, "invalid", "4095", "POST", "/v1/workspaces/long-b/mount", body);
-        else
-            json_decref(site_expect(site, 202, "POST", "/v1/workspaces/long-a/mount", body));
+    const struct {
+        const char *path;
+        const char *below; /* what is put behind it */
+        int status;
+        const char *code;
+    } cases[] = {
+        {"", "", 400, "invalid"},
+        {"dir", "", 400, "invalid"},
+        {"./dir", "", 400, "invalid"},
+        {"~", "", 400, "invalid"},
+        {"/", "", 400, "invalid"},
+        {elsewhere->path, "/file", 400, "invalid"},
+        {elsewhere->path, "/none", 404, "not_found"},
+        {elsewhere->path, "/none/../dir", 404, "not_found"},
+        {site->node.data_dir, "", 400, "invalid"},
+        {site->node.data_dir, "/volumes-data", 400, "invalid"},
+        {site->node.data_dir, "/..", 400, "invalid"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        snprintf(body, sizeof body, "{'path':'%s%s'}", cases[i].path, cases[i].below);
+        site_refused(site, cases[i].status, cases[i].code, "", "POST", "/v1/workspaces/one/mount",
+                     body);
     }
+    char path[4098] = "/";
+    memset(path + 1, 'x', 4095);
+    snprintf(body, sizeof body, "{'path':'%s'}", path);
+    site_refused(site, 400, "invalid", "4095", "POST", "/v1/workspaces/one/mount", body);
+    assert_int_equal(scratch_teardown((void **)&elsewhere), 0);
 }
 
 static void test_unknown_workspaces(void **state)
@@ -192,7 +207,7 @@ static void test_unknown_workspaces(void **state)
     site_refused(site, 404, "not_found", "two", "GET", "/v1/workspaces/two", NULL);
     site_refused(site, 404, "not_found", "two", "DELETE", "/v1/workspaces/two", NULL);
     site_refused(site, 404, "not_found", "two", "POST", "/v1/workspaces/two/mount",
-                 "{'path':'/m'}");
+                 "{'path':'/usr'}");
     site_refused(site, 404, "not_found", "two", "POST", "/v1/workspaces/two/unmount", NULL);
     site_refused(site, 404, "not_found", "two", "POST", "/v1/workspaces/two/resize",
                  "{'size':1073741824}");
@@ -204,23 +219,22 @@ static void test_unknown_workspaces(void **state)
 static void test_what_is_mounted(void **state)
 {
     struct site *site = *state;
-    site_add_workspace(site, "one", GIB, "/mnt/one", false);
-    site_add_workspace(site, "ro", GIB, "/mnt/ro", true);
+    site_add_workspace(site, "one", GIB, "/usr", false);
+    site_add_workspace(site, "ro", GIB, "/etc", true);
     site_add_workspace(site, "two", GIB, NULL, false);
-    expect_job(site, "POST", "/v1/workspaces/one/mount", "{'path':'/mnt/one'}",
-               "{\"name\":\"one\",\"path\":\"/mnt/one\"}"); /* a repeat */
-    expect_job(site, "POST", "/v1/workspaces/ro/mount", "{'path':'/mnt/ro','read_only':true}",
-               "{\"name\":\"ro\",\"path\":\"/mnt/ro\",\"read_only\":true}");
-    site_refused(site, 409, "conflict", "is mounted at /mnt/one", "POST",
-                 "/v1/workspaces/one/mount", "{'path':'/mnt/other'}");
-    site_refused(site, 409, "conflict", "is mounted at /mnt/one", "POST",
-                 "/v1/workspaces/one/mount", "{'path':'/mnt/one','read_only':true}");
+    expect_job(site, "POST", "/v1/workspaces/one/mount", "{'path':'/usr'}",
+               "{\"name\":\"one\",\"path\":\"/usr\"}"); /* a repeat */
+    expect_job(site, "POST", "/v1/workspaces/ro/mount", "{'path':'/etc','read_only':true}",
+               "{\"name\":\"ro\",\"path\":\"/etc\",\"read_only\":true}");
+    site_refused(site, 409, "conflict", "is mounted at /usr", "POST", "/v1/workspaces/one/mount",
+                 "{'path':'/var'}");
+    site_refused(site, 409, "conflict", "is mounted at /usr", "POST", "/v1/workspaces/one/mount",
+                 "{'path':'/usr','read_only':true}");
     site_refused(site, 409, "conflict", "read-only", "POST", "/v1/workspaces/ro/mount",
-                 "{'path':'/mnt/ro'}");
-    site_refused(site, 409, "conflict", "workspace one is mounted at /mnt/one", "POST",
-                 "/v1/workspaces/two/mount", "{'path':'/mnt/one'}");
-    site_refused(site, 409, "conflict", "is mounted at /mnt/one", "DELETE", "/v1/workspaces/one",
-                 NULL);
+                 "{'path':'/etc'}");
+    site_refused(site, 409, "conflict", "workspace one is mounted at /usr", "POST",
+                 "/v1/workspaces/two/mount", "{'path':'/usr'}");
+    site_refused(site, 409, "conflict", "is mounted at /usr", "DELETE", "/v1/workspaces/one", NULL);
     expect_job(site, "POST", "/v1/workspaces/one/unmount", NULL, "{\"name\":\"one\"}");
 }
 
@@ -258,7 +272,7 @@ int main(void)
         TEST(test_one_job_at_a_time),
         TEST(test_refused_names_and_bodies),
         TEST(test_refused_sizes),
-        TEST(test_refused_paths),
+        TEST(test_paths),
         TEST(test_unknown_workspaces),
         TEST(test_what_is_mounted),
         TEST(test_list_and_get),
