@@ -25,11 +25,13 @@ class Rig:
         self.env = env
         self.node = scratch.node("n1").start(env=env)
         self.site = VolumeSite(self.node, size=256 * MIB)
+        self.writers = 0
         self.writer = None
         self.write()
 
     def write(self):
-        self.writer = Writer(self.scratch, self.site.path)
+        self.writers += 1
+        self.writer = Writer(self.scratch, self.site.path, f"written-{self.writers}")
         wait_for(lambda: os.path.exists(self.writer.path), 30, "first block")
         time.sleep(0.3)
 
