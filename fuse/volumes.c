@@ -275,6 +275,9 @@ int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volum
                     struct err *err)
 {
     struct live_map live;
+    struct stat st;
+    if (fstat(fds->live, &st) < 0)
+        return err_errno(err, errno, "cannot stat the live map of volume %s", volume->id);
     int rc = live_map_open(fds->live, false, &live, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot read the live map of volume %s", volume->id);
@@ -291,6 +294,8 @@ int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volum
                                       .program = steal_fd(&fds->program),
                                       .worker = -1};
     volume->live = live;
+    volume->live_dev = st.st_dev;
+    volume->live_ino = st.st_ino;
     volume->dead = false;
     volume->lost = false;
     (void)pthread_mutex_unlock(&volumes->table);
@@ -303,6 +308,8 @@ void volume_drop_fds(struct volumes *volumes, struct volume *volume)
     struct volume_fds fds = volume->fds;
     live_map_close(&volume->live);
     volume->fds = VOLUME_FDS_NONE;
+    volume->live_dev = 0;
+    volume->live_ino = 0;
     (void)pthread_mutex_unlock(&volumes->table);
     volume_fds_close(&fds);
 }

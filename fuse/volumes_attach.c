@@ -196,12 +196,12 @@ static int look(struct volumes *volumes, struct volume *volume, struct err *err)
 static int attach(struct volumes *volumes, struct volume *volume, struct err *err)
 {
     int rc = look(volumes, volume, err);
-    bool there = rc > 0;
+    if (rc != 0)
+        return rc < 0 ? rc : serve(volumes, volume, err);
+    rc = make_parts(volumes, volume, err);
     if (rc == 0)
-        rc = make_parts(volumes, volume, err);
-    if (rc >= 0)
         rc = serve(volumes, volume, err);
-    if (rc < 0 && !there && !volume->dead) {
+    if (rc < 0) {
         struct err more = ERR_INIT;
         if (volume_take_down(volumes, volume, &more) < 0)
             err_hint(err, "what was made is not gone yet: %s", more.text);

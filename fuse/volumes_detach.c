@@ -96,11 +96,12 @@ int volume_take_down(struct volumes *volumes, struct volume *volume, struct err 
 /* --- detach --- */
 
 /* Nobody in our namespace may have the ext4 mounted. */
-static int check_unmounted(struct volumes *volumes, const struct volume *volume, struct err *err)
+static int check_unmounted(struct volumes *volumes, struct volume *volume, struct err *err)
 {
-    char path[VOLUMES_PATH_MAX];
-    dev_t device = volume_device(volumes, volume);
-    int rc = device ? volume_mounted_at(device, path, err) : 0;
+    char path[VOLUMES_POINT_MAX];
+    int rc = volume_loop_look(volumes, volume, err);
+    if (rc > 0)
+        rc = volume_mounted_at(volume->device_dev, path, err);
     return rc > 0 ? err_fail(err, ERR_CONFLICT, "volume %s is mounted at %s", volume->id, path)
                   : rc;
 }
@@ -275,7 +276,7 @@ int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct 
 /* Everywhere in this namespace. */
 static int unmount_lazily(dev_t device, const char *path, struct err *err)
 {
-    char at[VOLUMES_PATH_MAX];
+    char at[VOLUMES_POINT_MAX];
     for (int i = 0; i < MOUNTS_MAX; i++) {
         int rc = volume_mounted_at(device, at, err);
         if (rc <= 0)

@@ -22,7 +22,8 @@
 #include <pthread.h>
 
 enum {
-    VOLUMES_PATH_MAX = 1024, /* of RUN and of DATA/volumes, with names of ours below */
+    VOLUMES_POINT_MAX = 4096, /* of a mount point */
+    VOLUMES_PATH_MAX = 1024,  /* of RUN and of DATA/volumes, with names of ours below */
     VOLUMES_POLL_MS = 2,
     VOLUMES_STEP_MS = 15000,   /* a call that waits for a worker which may have to be replaced */
     VOLUMES_FS_MS = 120000,    /* a mount with its journal, an unmount after a sync */
@@ -42,15 +43,17 @@ struct volume {
     /* The shared parts: all or none of them (volume_is_held()). */
     struct volume_fds fds; /* .worker is always -1 */
     struct live_map live;  /* with words */
+    dev_t live_dev;        /* of the live map's memfd; 0 without one */
+    ino_t live_ino;
 
     dev_t fuse_dev; /* of the mount RUN/volumes/ID; 0: nothing is mounted there */
     int loop_fd;    /* held from attach to mount; -1 */
     char device[LOOP_DEVICE_PATH_MAX]; /* of the loop device; "" */
     dev_t device_dev;
-    bool wanted;    /* a worker is to live; else keeper does not start one */
-    bool detaching; /* a detach has begun */
-    bool dead;      /* the watching thread sets it under `table` alone */
-    bool lost;      /* mounted and served, but nobody has given us the descriptors yet */
+    bool wanted;       /* a worker is to live; else keeper does not start one */
+    bool detaching;    /* a detach has begun */
+    _Atomic bool dead; /* the watching thread sets it under `table` alone */
+    bool lost;         /* mounted and served, but nobody has given us the descriptors yet */
 
     /* Of the watching thread alone. */
     uint64_t seen_starts;
@@ -119,6 +122,8 @@ void volumes_sleep_ms(int ms);
 /* volumes_loop.c. Sets volume->device from what the kernel shows; asks no worker. 1: there is a
  * loop device, 0: there is none. */
 int volume_loop_look(struct volumes *volumes, struct volume *volume, struct err *err);
+/* The same for a volume that the caller has not entered: the device number, 0 for none. */
+int volume_loop_find(const struct volumes *volumes, const char *id, dev_t *ret, struct err *err);
 /* Makes the loop device unless there is one, and holds it in volume->loop_fd. */
 int volume_loop_ensure(struct volumes *volumes, struct volume *volume, struct err *err);
 /* Lets go of volume->loop_fd. */
@@ -127,19 +132,19 @@ void volume_loop_release(struct volumes *volumes, struct volume *volume);
 int volume_loop_grow(struct volumes *volumes, struct volume *volume, uint64_t size,
                      struct err *err);
 
-/* volumes_worker.c. Whether this process serves the volume's directory. */
-bool volume_worker_is(const struct volumes *volumes, const char *id, pid_t pid);
+/* volumes_worker.c. Whether this process runs varve-volume, whichever volume it serves. */
+bool volume_worker_runs(pid_t pid);
 /* Its worker is gone, and the kernel loses the requests that it had: nobody may go on. */
 bool volume_is_orphan(struct volumes *volumes, const struct volume *volume);
 /* A pidfd of a process that does, the one that the live map names before others; -ESRCH when there
  * is none. */
-int volume_worker_pidfd(const struct volumes *volumes, const struct volume *volume);
+int volume_worker_pidfd(struct volumes *volumes, const struct volume *volume);
 /* 1 when it has ended, 0 when the time is over. */
 int volume_worker_ended(int pidfd, int wait_ms);
 /* Waits until a worker serves. ERR_UNSUPPORTED, ERR_DAMAGED, ...: it refuses, with its text. */
-int volume_worker_wait(const struct volumes *volumes, const struct volume *volume, struct err *err);
+int volume_worker_wait(struct volumes *volumes, const struct volume *volume, struct err *err);
 /* Kills every process that serves this volume, and waits until they are gone. */
-int volume_worker_kill(const struct volumes *volumes, const struct volume *volume, int wait_ms,
+int volume_worker_kill(struct volumes *volumes, const struct volume *volume, int wait_ms,
                        struct err *err);
 
 /* volumes_keeper.c. Keeper is there and has everything; it is started, or replaced when it doesn't
@@ -168,7 +173,7 @@ int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, s
 void volumes_find_lost(struct volumes *volumes, const char *id, int wait_ms);
 
 /* volumes_mount.c. Where the file system on this device is mounted in our namespace: 1 and the
- * first such place in `ret` (VOLUMES_PATH_MAX), 0, or -errno. */
+ * first such place in `ret` (VOLUMES_POINT_MAX), 0, or -errno. */
 int volume_mounted_at(dev_t device, char *ret, struct err *err);
 /* The device number of the loop device; 0: there is none. */
 dev_t volume_device(struct volumes *volumes, const struct volume *volume);

@@ -92,15 +92,30 @@ static int find_one(void *arg, const struct loop_device *loop, struct err *err)
     return 0;
 }
 
+static int find(const struct volumes *volumes, const char *id, struct finding *ret, struct err *err)
+{
+    *ret = (struct finding){.found = false};
+    volume_device_path(volumes, id, ret->path);
+    int rc = loop_device_each(find_one, ret, err);
+    return rc < 0 ? rc : ret->found;
+}
+
 int volume_loop_look(struct volumes *volumes, struct volume *volume, struct err *err)
 {
-    struct finding finding = {.found = false};
-    volume_device_path(volumes, volume->id, finding.path);
-    int rc = loop_device_each(find_one, &finding, err);
-    if (rc < 0)
-        return rc;
-    set_device(volumes, volume, finding.found ? &finding.made : NULL, -1);
-    return finding.found;
+    struct finding finding;
+    int rc = find(volumes, volume->id, &finding, err);
+    if (rc >= 0)
+        set_device(volumes, volume, rc > 0 ? &finding.made : NULL, -1);
+    return rc;
+}
+
+int volume_loop_find(const struct volumes *volumes, const char *id, dev_t *ret, struct err *err)
+{
+    struct finding finding;
+    int rc = find(volumes, id, &finding, err);
+    if (rc >= 0)
+        *ret = rc > 0 ? finding.made.device : 0;
+    return rc;
 }
 
 static int attach(struct volumes *volumes, struct volume *volume, struct err *err)
@@ -123,6 +138,20 @@ static int attach(struct volumes *volumes, struct volume *volume, struct err *er
     return 0;
 }
 
+/* One that a resize which was cut short has left behind. 1, or -errno. */
+static int check_size(struct volumes *volumes, struct volume *volume, struct err *err)
+{
+    struct loop_device loop;
+    uint64_t size = atomic_load(&volume->live.header->size);
+    int number;
+    if (sscanf(volume->device, "/dev/loop%d", &number) != 1)
+        return err_fail(err, ERR_INTERNAL, "'%s' is no loop device", volume->device);
+    int rc = loop_device_look(number, &loop, err);
+    if (rc == 0 && loop.size != size)
+        rc = volume_loop_grow(volumes, volume, size, err);
+    return rc < 0 ? rc : 1;
+}
+
 /* Opens the one that is there, so that it stays. */
 static int hold(struct volumes *volumes, struct volume *volume, struct err *err)
 {
@@ -140,7 +169,7 @@ static int hold(struct volumes *volumes, struct volume *volume, struct err *err)
     memcpy(before, volume->device, sizeof before);
     int rc = volume_loop_look(volumes, volume, err);
     if (rc > 0 && strcmp(before, volume->device) == 0)
-        return 1;
+        return check_size(volumes, volume, err);
     volume_loop_release(volumes, volume);
     return rc < 0 ? rc : 0;
 }

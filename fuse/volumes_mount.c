@@ -31,7 +31,7 @@ static int find_mount(dev_t device, const char *path, char *ret, struct err *err
     while (rc == 0 && (rc = mountinfo_next(&info, &entry, err)) > 0) {
         if (makedev(entry.dev_major, entry.dev_minor) == device &&
             (!path || strcmp(entry.point, path) == 0)) {
-            (void)snprintf(ret, VOLUMES_PATH_MAX, "%s", entry.point);
+            (void)snprintf(ret, VOLUMES_POINT_MAX, "%s", entry.point);
             return 1;
         }
         rc = 0;
@@ -47,15 +47,14 @@ int volume_mounted_at(dev_t device, char *ret, struct err *err)
 int volumes_is_mounted(struct volumes *volumes, const char *id, const char *path, bool *ret,
                        struct err *err)
 {
-    char at[VOLUMES_PATH_MAX];
+    char at[VOLUMES_POINT_MAX];
     int rc = volume_json_check_id(id, err);
     if (rc < 0)
         return rc;
-    struct volume *volume = volume_peek(volumes, id);
-    dev_t device = volume ? volume_device(volumes, volume) : 0;
-    if (volume)
-        volume_unpeek(volumes, volume);
-    rc = device ? find_mount(device, path, at, err) : 0;
+    dev_t device;
+    rc = volume_loop_find(volumes, id, &device, err);
+    if (rc > 0)
+        rc = find_mount(device, path, at, err);
     if (rc < 0)
         return rc;
     *ret = rc > 0;
@@ -104,7 +103,7 @@ static int prepare_fs(const struct volume *volume, bool read_only, bool check, s
 static int mount_fs(const struct volume *volume, const char *path, bool read_only, bool check,
                     struct err *err)
 {
-    char other[VOLUMES_PATH_MAX];
+    char other[VOLUMES_POINT_MAX];
     int rc = volume_mounted_at(volume->device_dev, other, err);
     if (rc > 0)
         rc = err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
@@ -125,7 +124,7 @@ static int mount(struct volumes *volumes, struct volume *volume, const char *pat
         rc = volume_loop_ensure(volumes, volume, err);
     if (rc < 0)
         return rc;
-    char at[VOLUMES_PATH_MAX];
+    char at[VOLUMES_POINT_MAX];
     rc = find_mount(volume->device_dev, path, at, err);
     if (rc == 0)
         rc = mount_fs(volume, path, read_only, check, err);
@@ -159,10 +158,20 @@ static int in_use(dev_t device, const char *path, struct err *err)
     return rc;
 }
 
+/* What fails here would be lost without a word in the unmount. Of a fenced one that is known. */
+static int sync_fs(const struct volume *volume, const char *path, struct err *err)
+{
+    bool fenced = volume_is_held(volume) &&
+                  (atomic_load(&volume->live.header->orders) & LIVE_ORDER_FENCED) != 0;
+    struct err why = ERR_INIT;
+    int rc = volume_fs_sync(path, volume->device_dev, VOLUMES_SYNC_MS, &why);
+    return rc < 0 && !fenced ? err_fail(err, why.code, "%s", why.text) : 0;
+}
+
 static int unmount(struct volumes *volumes, struct volume *volume, const char *path,
                    struct err *err)
 {
-    char at[VOLUMES_PATH_MAX];
+    char at[VOLUMES_POINT_MAX];
     int rc = volume_loop_look(volumes, volume, err);
     dev_t device = volume->device_dev;
     if (rc > 0)
@@ -170,7 +179,7 @@ static int unmount(struct volumes *volumes, struct volume *volume, const char *p
     if (rc <= 0)
         return rc;
     /* Here, so that what an unmount does at its end is short. */
-    rc = volume_fs_sync(path, device, VOLUMES_SYNC_MS, err);
+    rc = sync_fs(volume, path, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-unmount.synced", err);
     if (rc == 0)

@@ -68,6 +68,18 @@ static int from_disk(const struct volumes *volumes, const char *id, struct volum
     return 0;
 }
 
+/* Who unmounts by hand, without us, makes it go. */
+static bool loop_is_ours(const struct volumes *volumes, const char *id, const char *device)
+{
+    char path[VOLUMES_PATH_MAX];
+    struct loop_device loop;
+    int number;
+    volume_device_path(volumes, id, path);
+    return sscanf(device, "/dev/loop%d", &number) == 1 &&
+           loop_device_look(number, &loop, NULL) == 0 &&
+           strncmp(loop.backing, path, strlen(path)) == 0;
+}
+
 int volumes_status(struct volumes *volumes, const char *id, struct volume_status *ret,
                    struct err *err)
 {
@@ -93,8 +105,10 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
         rc = from_disk(volumes, id, &status, err);
     if (rc < 0)
         return rc;
-    if (!volume_worker_is(volumes, id, status.worker))
+    if (!volume_worker_runs(status.worker))
         status.worker = 0;
+    if (!loop_is_ours(volumes, id, status.device))
+        status.device[0] = '\0';
     *ret = status;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* The process that serves a volume, as seen from varved. Its parent is keeper, so it is watched by
- * pidfd; its command line names the volume's directory, which no other process has twice. */
+ * pidfd. It is known by the live map that it holds as descriptor VOLUME_FD_LIVE. */
 #include "volumes_internal.h"
 
 #include "cleanup.h"
@@ -10,40 +10,83 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+
+#define PROGRAM "varve-volume"
 
 enum {
     CMDLINE_MAX = VOLUMES_PATH_MAX + 64,
     REFUSED_MS = 300, /* that a worker may take to end after it said why */
 };
 
-bool volume_worker_is(const struct volumes *volumes, const char *id, pid_t pid)
+bool volume_worker_runs(pid_t pid)
+{
+    char path[64];
+    char exe[VOLUMES_POINT_MAX];
+    (void)snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    ssize_t n = pid > 0 ? readlink(path, exe, sizeof exe - 1) : -1;
+    if (n <= 0)
+        return false; /* a zombie has none */
+    exe[n] = '\0';
+    const char *name = strrchr(exe, '/');
+    /* " (deleted)" after an upgrade. */
+    return name && strncmp(name + 1, PROGRAM, strlen(PROGRAM)) == 0 &&
+           (name[1 + strlen(PROGRAM)] == '\0' || name[1 + strlen(PROGRAM)] == ' ');
+}
+
+/* What a worker of this volume is known by. */
+struct mark {
+    dev_t live_dev; /* of its live map; 0: we have none */
+    ino_t live_ino;
+    char directory[VOLUMES_PATH_MAX];
+};
+
+static struct mark mark_of(struct volumes *volumes, const struct volume *volume)
+{
+    struct mark mark = {.live_dev = 0};
+    volume_data_path(volumes, volume->id, mark.directory);
+    (void)pthread_mutex_lock(&volumes->table);
+    mark.live_dev = volume->live_dev;
+    mark.live_ino = volume->live_ino;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return mark;
+}
+
+/* By the directory in its command line, for which the kernel looks into the memory of the process:
+ * that can wait. */
+static bool names_directory(pid_t pid, const char *directory)
 {
     char path[64];
     char line[CMDLINE_MAX];
-    char directory[VOLUMES_PATH_MAX];
     (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
-    cleanup_fd int fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return false;
-    ssize_t n = fdio_read_full(fd, line, sizeof line - 1);
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? fdio_read_full(fd, line, sizeof line - 1) : 0;
     if (n <= 0)
         return false;
     line[n] = '\0';
-    /* Two arguments: the program and the directory. A zombie has none. */
     size_t first = strlen(line) + 1;
-    volume_data_path(volumes, id, directory);
-    const char *name = strrchr(line, '/');
-    return first < (size_t)n && strcmp(name ? name + 1 : line, "varve-volume") == 0 &&
-           strcmp(line + first, directory) == 0;
+    return first < (size_t)n && strcmp(line + first, directory) == 0;
+}
+
+static bool is_marked(const struct mark *mark, pid_t pid)
+{
+    char path[64];
+    struct stat st;
+    if (!volume_worker_runs(pid))
+        return false;
+    if (mark->live_dev == 0)
+        return names_directory(pid, mark->directory);
+    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, (int)VOLUME_FD_LIVE);
+    return stat(path, &st) == 0 && st.st_dev == mark->live_dev && st.st_ino == mark->live_ino;
 }
 
 /* A pidfd of this process if it is a worker of the volume. */
-static int open_pid(const struct volumes *volumes, const char *id, pid_t pid)
+static int open_pid(const struct mark *mark, pid_t pid)
 {
     cleanup_fd int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
     /* In this order: who is looked at is who the descriptor means, as long as he lives. */
-    if (fd < 0 || !volume_worker_is(volumes, id, pid) || volume_worker_ended(fd, 0))
+    if (fd < 0 || !is_marked(mark, pid) || volume_worker_ended(fd, 0))
         return -ESRCH;
     return steal_fd(&fd);
 }
@@ -60,23 +103,28 @@ bool volume_is_orphan(struct volumes *volumes, const struct volume *volume)
         pid = (pid_t)atomic_load(&header->pid);
     }
     (void)pthread_mutex_unlock(&volumes->table);
-    return served && !volume_worker_is(volumes, volume->id, pid);
+    struct mark mark = mark_of(volumes, volume);
+    return served && !is_marked(&mark, pid);
 }
 
-int volume_worker_pidfd(const struct volumes *volumes, const struct volume *volume)
+int volume_worker_pidfd(struct volumes *volumes, const struct volume *volume)
 {
-    if (volume_is_held(volume)) {
-        pid_t pid = (pid_t)atomic_load(&volume->live.header->pid);
-        int fd = open_pid(volumes, volume->id, pid);
-        if (fd >= 0)
-            return fd;
-    }
+    struct mark mark = mark_of(volumes, volume);
+    pid_t pid = 0;
+    (void)pthread_mutex_lock(&volumes->table);
+    if (volume_is_held(volume))
+        pid = (pid_t)atomic_load(&volume->live.header->pid);
+    (void)pthread_mutex_unlock(&volumes->table);
+    int fd = open_pid(&mark, pid);
+    if (fd >= 0)
+        return fd;
     cleanup_dir DIR *proc = opendir("/proc");
     const struct dirent *entry;
     while (proc && (entry = readdir(proc)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        int fd = open_pid(volumes, volume->id, (pid_t)strtol(entry->d_name, NULL, 10));
+        pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        fd = volume_worker_runs(pid) ? open_pid(&mark, pid) : -1;
         if (fd >= 0)
             return fd;
     }
@@ -105,7 +153,7 @@ static int refused(const struct volume *volume, struct err *err)
     return err_fail(err, ERR_UNSUPPORTED, "the worker of volume %s refuses: %s", volume->id, text);
 }
 
-int volume_worker_wait(const struct volumes *volumes, const struct volume *volume, struct err *err)
+int volume_worker_wait(struct volumes *volumes, const struct volume *volume, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
     int64_t until = volumes_now_ms() + VOLUMES_READY_S * 1000;
@@ -126,7 +174,7 @@ int volume_worker_wait(const struct volumes *volumes, const struct volume *volum
     return rc;
 }
 
-int volume_worker_kill(const struct volumes *volumes, const struct volume *volume, int wait_ms,
+int volume_worker_kill(struct volumes *volumes, const struct volume *volume, int wait_ms,
                        struct err *err)
 {
     int64_t until = volumes_now_ms() + wait_ms;

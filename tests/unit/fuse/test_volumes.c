@@ -217,6 +217,36 @@ static void test_other_namespace(void **state)
     site_fsck(site);
 }
 
+/* An attach in the middle of that finds it out and harms nobody. */
+static void test_attach_while_held(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    char path[512];
+    attach_and_mount(site);
+    pid_t pid = start_namespace();
+    site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
+    int detached = volumes_detach(site->volumes, SITE_ID, 100, NULL);
+    int attached = volumes_attach(site->volumes, SITE_ID, &err);
+    (void)snprintf(path, sizeof path, "/proc/%d/root%s/a", (int)pid, site->mount);
+    cleanup_fd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    bool written = fd >= 0 && write(fd, "still here", 10) == 10 && fsync(fd) == 0;
+    (void)close(steal_fd(&fd));
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+    assert_true(detached < 0);
+    site_expect(attached, &err, ERR_CONFLICT, "in use");
+    assert_true(written);
+    attach_and_mount(site);
+    (void)snprintf(path, sizeof path, "%s/a", site->mount);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 10);
+    unmount_and_detach(site);
+    site_expect_nothing(site);
+    site_fsck(site);
+}
+
 /* What sits in the old mount keeps the old device, not the volume. */
 static void test_abandon(void **state)
 {
@@ -298,6 +328,42 @@ static void test_trim(void **state)
     site_fsck(site);
 }
 
+/* Somebody unmounts without us. */
+static void test_unmounted_by_hand(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    attach_and_mount(site);
+    site_put(site, "a", 10, 1 << 20);
+    assert_int_equal(umount(site->mount), 0);
+    for (int i = 0; i < 2000 && status(site).device[0] != '\0'; i++)
+        (void)usleep(1000);
+    assert_string_equal(status(site).device, "");
+    assert_true(status(site).attached);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_check(site, "a", 10, 1 << 20);
+    unmount_and_detach(site);
+    site_expect_nothing(site);
+}
+
+/* Fenced, then given up by an ordinary unmount: what was written before is there. */
+static void test_unmount_fenced(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    attach_and_mount(site);
+    site_put(site, "a", 11, 1 << 20);
+    site_ok(volumes_fence(site->volumes, SITE_ID, site->mount, &err), &err);
+    unmount_and_detach(site);
+    site_expect_nothing(site);
+    site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
+    assert_false(status(site).fenced);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
+    site_check(site, "a", 11, 1 << 20);
+    unmount_and_detach(site);
+    site_fsck(site);
+}
+
 static void test_fence(void **state)
 {
     struct volumes_site *site = *state;
@@ -352,9 +418,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_attach, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_busy_mount, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_other_namespace, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_attach_while_held, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_abandon, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_resize, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_trim, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_unmounted_by_hand, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_unmount_fenced, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_fence, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_each, site_setup, site_teardown),
     };

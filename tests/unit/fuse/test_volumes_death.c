@@ -252,6 +252,54 @@ static void test_stopped_in_detach(void **state)
     (void)unsetenv("VARVE_KEEPER_SILENCE_MS");
 }
 
+/* Keeper is dead, varved new, and the worker stopped: it has everything and says nothing. When it
+ * goes on it is found. */
+static void test_lost(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    struct volume_status status;
+    begin(site);
+    pid_t worker = site_pid(site, "varve-volume");
+    site_kill(site);
+    assert_int_equal(kill(site_pid(site, "varve-keeper"), SIGKILL), 0);
+    assert_int_equal(kill(worker, SIGSTOP), 0);
+    site_start(site, NULL);
+    site_ok(site_ask(site, SITE_STATUS, 0, &status, &err), &err);
+    assert_true(status.attached && !status.dead);
+    site_expect(site_ask(site, SITE_ATTACH, 0, NULL, &err), &err, ERR_UNREACHABLE, "not answer");
+    site_expect(site_ask(site, SITE_DETACH, 0, NULL, &err), &err, ERR_UNREACHABLE, "not answer");
+    assert_int_equal(kill(worker, SIGCONT), 0);
+    (void)site_other_pid(site, "varve-keeper", 0);
+    site_writer_wait(site, 3);
+    assert_int_equal(site_pid(site, "varve-volume"), worker);
+    end(site);
+}
+
+/* Given up while the worker is stopped: nobody waits for it. */
+static void test_abandon_stopped(void **state)
+{
+    struct volumes_site *site = *state;
+    struct timespec before;
+    struct timespec after;
+    begin(site);
+    site_writer_stop(site);
+    site_put(site, "synced", 1, 1 << 20);
+    assert_int_equal(kill(site_pid(site, "varve-volume"), SIGSTOP), 0);
+    (void)clock_gettime(CLOCK_MONOTONIC, &before);
+    ask(site, SITE_ABANDON);
+    (void)clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_true(after.tv_sec - before.tv_sec < 8);
+    site_expect_nothing(site);
+    assert_int_equal(atomic_load(&site->shared->dead), 0);
+    ask(site, SITE_ATTACH);
+    ask(site, SITE_MOUNT_CHECKED);
+    site_check(site, "synced", 1, 1 << 20);
+    ask(site, SITE_UNMOUNT);
+    ask(site, SITE_DETACH);
+    site_fsck(site);
+}
+
 /* Linux before 6.9: told, and mended by whoever watches. */
 static void test_no_resend(void **state)
 {
@@ -293,6 +341,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stopped_worker, site_setup_bare, site_teardown),
         cmocka_unit_test_setup_teardown(test_stopped_keeper, site_setup_bare, site_teardown),
         cmocka_unit_test_setup_teardown(test_stopped_in_detach, site_setup_bare, site_teardown),
+        cmocka_unit_test_setup_teardown(test_lost, site_setup_bare, site_teardown),
+        cmocka_unit_test_setup_teardown(test_abandon_stopped, site_setup_bare, site_teardown),
         cmocka_unit_test_setup_teardown(test_no_resend, site_setup_bare, site_teardown),
     };
     return cmocka_run_group_tests_name("volumes_death", tests, NULL, NULL);
