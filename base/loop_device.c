@@ -305,6 +305,50 @@ int loop_device_attach(int file_fd, const struct loop_device_options *options,
     return err_fail(err, ERR_CONFLICT, "every loop device that is free was taken by others");
 }
 
+/* Writes /sys/block/loopN/queue/NAME. Not created, not truncated: it is no file. */
+static bool write_attr(int number, const char *name, const char *text)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/sys/block/loop%d/queue/%s", number, name);
+    cleanup_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+/* Writes a number and reads back whether it is so. */
+static bool set_number(int number, const char *name, unsigned value)
+{
+    char text[16];
+    char path[48];
+    char found[16] = "";
+    snprintf(text, sizeof text, "%u", value);
+    snprintf(path, sizeof path, "queue/%s", name);
+    return write_attr(number, name, text) && read_attr(number, path, found, sizeof found) == 0 &&
+           strcmp(found, text) == 0;
+}
+
+/* The kernel takes any word; the one in force stands in brackets. */
+static bool set_scheduler(int number, const char *name)
+{
+    char wanted[40];
+    char found[256] = "";
+    snprintf(wanted, sizeof wanted, "[%.32s]", name);
+    return write_attr(number, "scheduler", name) &&
+           read_attr(number, "queue/scheduler", found, sizeof found) == 0 && strstr(found, wanted);
+}
+
+int loop_device_tune(int number, const struct loop_device_queue *queue)
+{
+    int failed = 0;
+    /* The scheduler first: a change of it sets the number of requests anew. */
+    if (queue->scheduler && !set_scheduler(number, queue->scheduler))
+        failed++;
+    if (queue->requests > 0 && !set_number(number, "nr_requests", queue->requests))
+        failed++;
+    if (queue->max_kb > 0 && !set_number(number, "max_sectors_kb", queue->max_kb))
+        failed++;
+    return failed;
+}
+
 int loop_device_grow(int device_fd, uint64_t *ret, struct err *err)
 {
     uint64_t size;

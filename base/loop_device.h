@@ -79,6 +79,16 @@ int loop_device_each(loop_device_take *take, void *arg, struct err *err);
 int loop_device_find(const struct loop_device_backing *backing, const char *name,
                      struct loop_device *ret, struct err *err);
 
+struct loop_device_queue {
+    unsigned max_kb;       /* of one request; 0: as it is */
+    unsigned requests;     /* that are under way at once; 0: as it is */
+    const char *scheduler; /* "mq-deadline"; NULL: as it is */
+};
+/* Sets the block queue of a device up, as far as the kernel and sysfs allow. Waits for requests
+ * that are under way, so this belongs directly behind the attach. Returns how many of these could
+ * not be set. The kernel keeps them for whoever gets the device next. */
+int loop_device_tune(int number, const struct loop_device_queue *queue);
+
 /* Takes over the new size of the backing file; the size that the device has then in *ret
  * (BLKGETSIZE64). Linux before 6.18 believes the size that it has cached for the file, so the
  * caller has the file looked at before. */

@@ -208,6 +208,56 @@ static void test_grow(void **state)
     assert_int_equal(size, 64 * MIB);
 }
 
+static void read_queue(int number, const char *name, char ret[128])
+{
+    char path[96];
+    snprintf(path, sizeof path, "/sys/block/loop%d/queue/%s", number, name);
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, ret, 127);
+    assert_true(n > 0);
+    ret[n] = '\0';
+}
+
+static void test_tune(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct loop_device loop;
+    char text[128];
+    char scheduler[128];
+    cleanup_fd int file = make_file(scratch, "f");
+    cleanup_fd int fd = attach(file, &loop);
+    read_queue(loop.number, "scheduler", scheduler);
+    const struct loop_device_queue queue = {
+        .max_kb = 128,
+        .requests = 64,
+        .scheduler = strstr(scheduler, "mq-deadline") ? "mq-deadline" : NULL};
+    const struct loop_device_queue before = {
+        .max_kb = 1280, .requests = 128, .scheduler = queue.scheduler ? "none" : NULL};
+    const struct loop_device_queue nothing = {.max_kb = 0};
+    const struct loop_device_queue wrong = {
+        .max_kb = 1, .requests = 1U << 30, .scheduler = "nonesuch"};
+    assert_int_equal(loop_device_tune(loop.number, &queue), 0);
+    read_queue(loop.number, "max_sectors_kb", text);
+    assert_string_equal(text, "128\n");
+    read_queue(loop.number, "nr_requests", text);
+    assert_string_equal(text, "64\n");
+    read_queue(loop.number, "scheduler", text);
+    if (queue.scheduler)
+        assert_non_null(strstr(text, "[mq-deadline]"));
+    assert_int_equal(loop_device_tune(loop.number, &nothing), 0);
+    assert_int_equal(loop_device_tune(loop.number, &wrong), 3);
+    read_queue(loop.number, "max_sectors_kb", text);
+    assert_string_equal(text, "128\n");
+    /* It still works, and the next user finds it as it was. */
+    static _Alignas(4096) char block[4096] = "x";
+    assert_int_equal(pwrite(fd, block, sizeof block, 0), sizeof block);
+    assert_int_equal(fsync(fd), 0);
+    assert_int_equal(pread(file, text, 1, 0), 1);
+    assert_int_equal(text[0], 'x');
+    assert_int_equal(loop_device_tune(loop.number, &before), 0);
+    assert_int_equal(loop_device_tune(999999, &queue), queue.scheduler ? 3 : 2);
+}
+
 static void test_clear(void **state)
 {
     const struct scratch *scratch = *state;
@@ -337,6 +387,7 @@ int main(void)
         with_scratch(test_direct_io_is_not_silently_left_out),
         with_scratch(test_find),
         with_scratch(test_each),
+        with_scratch(test_tune),
         with_scratch(test_grow),
         with_scratch(test_clear),
         with_scratch(test_many_at_once),
