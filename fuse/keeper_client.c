@@ -1,5 +1,6 @@
 #include "keeper_client.h"
 
+#include "clock.h"
 #include "keeper_start.h"
 #include "wire_call.h"
 
@@ -13,9 +14,13 @@
 struct keeper_client {
     int run_fd; /* borrowed */
     char *run_path;
-    char *program;        /* or NULL */
-    pthread_mutex_t lock; /* requests, connecting; taken before the other */
-    int requests;         /* under lock; -1: none */
+    char *program; /* or NULL */
+    /* One request or connect at a time. A flag, as waits for it have a deadline, and thread
+     * sanitizers do not know pthread_mutex_clocklock(). */
+    pthread_mutex_t lock;
+    pthread_cond_t freed; /* `busy` became false */
+    bool busy;            /* under lock */
+    int requests;         /* of whoever set busy; -1: none */
     pthread_mutex_t event_lock;
     int events;         /* under event_lock; -1: not connected */
     _Atomic pid_t pid;  /* of the keeper that was connected to last */
@@ -28,6 +33,7 @@ void keeper_client_close(struct keeper_client *client)
         return;
     cleanup_fdp(&client->requests);
     cleanup_fdp(&client->events);
+    pthread_cond_destroy(&client->freed);
     pthread_mutex_destroy(&client->lock);
     pthread_mutex_destroy(&client->event_lock);
     free(client->run_path);
@@ -44,6 +50,11 @@ int keeper_client_open(const struct keeper_client_options *options, struct keepe
     client->requests = client->events = -1;
     pthread_mutex_init(&client->lock, NULL); /* cannot fail without attributes */
     pthread_mutex_init(&client->event_lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&client->freed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     client->run_fd = options->run_fd;
     client->run_path = strdup(options->run_path);
     client->program = options->program ? strdup(options->program) : NULL;
@@ -55,13 +66,28 @@ int keeper_client_open(const struct keeper_client_options *options, struct keepe
     return 0;
 }
 
-static int take_lock(struct keeper_client *client, int64_t deadline, struct err *err)
+static int begin(struct keeper_client *client, int64_t deadline, struct err *err)
 {
-    const struct timespec until = {.tv_sec = deadline / 1000000000,
-                                   .tv_nsec = deadline % 1000000000};
-    if (pthread_mutex_clocklock(&client->lock, CLOCK_MONOTONIC, &until) == 0)
+    const struct timespec until = {.tv_sec = deadline / CLOCK_NS_PER_S,
+                                   .tv_nsec = deadline % CLOCK_NS_PER_S};
+    int num = 0;
+    pthread_mutex_lock(&client->lock);
+    while (client->busy && num == 0)
+        num = pthread_cond_timedwait(&client->freed, &client->lock, &until);
+    bool taken = !client->busy;
+    client->busy = true;
+    pthread_mutex_unlock(&client->lock);
+    if (taken)
         return 0;
     return err_fail(err, ERR_UNREACHABLE, "varve-keeper is busy with another request");
+}
+
+static void end(struct keeper_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    client->busy = false;
+    pthread_cond_signal(&client->freed);
+    pthread_mutex_unlock(&client->lock);
 }
 
 static int fail_gone(struct err *err)
@@ -171,7 +197,7 @@ static int connect_both(struct keeper_client *client, int64_t deadline)
     return !same;
 }
 
-/* With the lock held. */
+/* Between begin() and end(). */
 static int connect_or_start(struct keeper_client *client, bool start, int64_t deadline,
                             struct err *err)
 {
@@ -195,12 +221,12 @@ static int connect_or_start(struct keeper_client *client, bool start, int64_t de
 int keeper_client_connect(struct keeper_client *client, bool start, int wait_ms, struct err *err)
 {
     const int64_t deadline = wire_deadline(wait_ms);
-    int rc = take_lock(client, deadline, err);
+    int rc = begin(client, deadline, err);
     if (rc < 0)
         return rc;
     if (client->requests < 0 || !keeper_client_is_connected(client))
         rc = connect_or_start(client, start, deadline, err);
-    pthread_mutex_unlock(&client->lock);
+    end(client);
     return rc;
 }
 
@@ -222,17 +248,17 @@ static int kill_keeper(struct keeper_client *client, int64_t deadline, struct er
 int keeper_client_replace(struct keeper_client *client, int wait_ms, struct err *err)
 {
     const int64_t deadline = wire_deadline(wait_ms);
-    int rc = take_lock(client, deadline, err);
+    int rc = begin(client, deadline, err);
     if (rc < 0)
         return rc;
     rc = kill_keeper(client, deadline, err);
     if (rc == 0)
         rc = connect_or_start(client, true, deadline, err);
-    pthread_mutex_unlock(&client->lock);
+    end(client);
     return rc;
 }
 
-/* With the lock held: a connection for requests to the keeper whose events we get. */
+/* Between begin() and end(): a connection for requests to the keeper whose events we get. */
 static int ensure_requests(struct keeper_client *client, int64_t deadline)
 {
     pid_t pid = 0;
@@ -249,7 +275,7 @@ static int ensure_requests(struct keeper_client *client, int64_t deadline)
     return 0;
 }
 
-/* With the lock held. Answers of a connection that failed may come late. */
+/* Between begin() and end(). Answers of a connection that failed may come late. */
 static void give_up(struct keeper_client *client, int rc)
 {
     cleanup_fdp(&client->requests);
@@ -264,7 +290,7 @@ static int request(struct keeper_client *client, struct keeper_wire *ask, const 
 {
     const int64_t deadline = wire_deadline(wait_ms);
     bool failed = true;
-    int rc = take_lock(client, deadline, err);
+    int rc = begin(client, deadline, err);
     if (rc < 0)
         return rc;
     ret->text[0] = '\0';
@@ -273,7 +299,7 @@ static int request(struct keeper_client *client, struct keeper_wire *ask, const 
         rc = exchange(client->requests, ask, fds, count, ret, deadline, &failed);
     if (rc < 0 && failed)
         give_up(client, rc);
-    pthread_mutex_unlock(&client->lock);
+    end(client);
     if (rc == -ECONNRESET)
         return fail_gone(err);
     return rc < 0 ? wire_fail(err, rc, ret->text, "varve-keeper cannot %s%s", what, ask->id) : rc;
@@ -353,7 +379,8 @@ static int give(const struct keeper_wire *answer, const int *fds, size_t count,
     return rc;
 }
 
-/* With the lock held. 0 or -errno of the connection; what `take` returned is in `ret_taken`. */
+/* Between begin() and end(). 0 or -errno of the connection; what `take` returned is in `ret_taken`.
+ */
 static int read_list(struct keeper_client *client, keeper_held_take *take, void *arg,
                      int64_t deadline, int *ret_taken, struct err *err)
 {
@@ -385,7 +412,7 @@ int keeper_client_list(struct keeper_client *client, keeper_held_take *take, voi
 {
     const int64_t deadline = wire_deadline(wait_ms);
     int taken = 0;
-    int rc = take_lock(client, deadline, err);
+    int rc = begin(client, deadline, err);
     if (rc < 0)
         return rc;
     rc = ensure_requests(client, deadline);
@@ -393,7 +420,7 @@ int keeper_client_list(struct keeper_client *client, keeper_held_take *take, voi
         rc = read_list(client, take, arg, deadline, &taken, err);
     if (rc < 0)
         give_up(client, rc);
-    pthread_mutex_unlock(&client->lock);
+    end(client);
     if (taken < 0)
         return taken;
     if (rc == -ECONNRESET)

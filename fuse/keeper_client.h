@@ -14,9 +14,9 @@
  * Two programs, or threads, that start keeper at once end up with one: keeper holds a lock, and
  * whoever meets it connects to the winner.
  *
- * Threads: any function from any thread. `lock` is held for the length of a request, connect and
- * replace, so a request waits for the one before it, within its own deadline.
- * keeper_client_event() and keeper_client_event_fd() take `event_lock` alone and never wait.
+ * Threads: any function from any thread. Requests, connect and replace take turns: one waits for
+ * the one before it, within its own deadline. keeper_client_event() and keeper_client_event_fd()
+ * wait for nobody.
  *
  * Descriptors that are received are close-on-exec, and counted: what does not fit is closed and an
  * error.
