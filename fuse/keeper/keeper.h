@@ -36,8 +36,9 @@
 
 enum {
     KEEPER_CONNECTIONS_MAX = 16,
-    KEEPER_FDS_SPARE = 64, /* left for connections and messages when volumes are counted */
-    KEEPER_FDS_FIRST = 8,  /* lower numbers are taken for good, so that a worker's own are free */
+    KEEPER_FDS_SPARE = 64,    /* left for connections and messages when volumes are counted */
+    KEEPER_LOG_MAX = 1 << 20, /* a longer one is emptied when a worker starts */
+    KEEPER_FDS_FIRST = 8, /* lower numbers are taken for good, so that a worker's own are free */
 };
 #define KEEPER_MS          INT64_C(1000000)
 #define KEEPER_QUICK       (100 * KEEPER_MS)

@@ -34,6 +34,9 @@ static _Noreturn void become_worker(const struct keeper_volume *volume)
             _exit(127);
     if (syscall(SYS_close_range, VOLUME_FD_PROGRAM + 1, ~0U, 0) < 0)
         _exit(127);
+    struct stat log;
+    if (fstat(STDERR_FILENO, &log) == 0 && S_ISREG(log.st_mode) && log.st_size > KEEPER_LOG_MAX)
+        (void)!ftruncate(STDERR_FILENO, 0); /* may wait for the disk, here in the child */
     char *const argv[] = {(char[]){"varve-volume"}, (char *)volume->directory, NULL};
     (void)execveat(VOLUME_FD_PROGRAM, "", argv, environ, AT_EMPTY_PATH);
     _exit(127);

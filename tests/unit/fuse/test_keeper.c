@@ -388,6 +388,26 @@ static void test_holding_again_changes_nothing(void **state)
     assert_int_equal(keeper_fixture_count_fds(keeper_client_pid(f->client)), before);
 }
 
+static void test_the_log_is_emptied_when_it_has_grown(void **state)
+{
+    struct keeper_fixture *f = *state;
+    struct stat st;
+    keeper_fixture_connect(f);
+    keeper_fixture_volume(f, 0, FIXTURE_SERVES, "beat");
+    keeper_fixture_serve(f, 0);
+    pid_t worker = keeper_fixture_worker(f, 0, 0);
+    assert_int_equal(truncate(scratch_path(f->scratch, KEEPER_LOG_NAME), 1 << 20), 0);
+    kill(worker, SIGKILL);
+    worker = keeper_fixture_worker(f, 0, worker);
+    assert_int_equal(fstatat(f->scratch->fd, KEEPER_LOG_NAME, &st, 0), 0);
+    assert_int_equal(st.st_size, 1 << 20); /* just not too long */
+    assert_int_equal(truncate(scratch_path(f->scratch, KEEPER_LOG_NAME), (1 << 20) + 1), 0);
+    kill(worker, SIGKILL);
+    (void)keeper_fixture_worker(f, 0, worker);
+    assert_int_equal(fstatat(f->scratch->fd, KEEPER_LOG_NAME, &st, 0), 0);
+    assert_int_equal(st.st_size, 0);
+}
+
 /* The counters of /proc/PID/io hold what the process itself read and wrote through files. Children
  * add theirs when they are waited for, so none ends here; lint_keeper.py looks at the calls. */
 static void test_keeper_reads_and_writes_no_file(void **state)
@@ -477,6 +497,7 @@ int main(void)
         WITH_KEEPER(test_before_linux_6_9_a_worker_that_served_stays_dead),
         WITH_KEEPER(test_list_gives_everything_back),
         WITH_KEEPER(test_holding_again_changes_nothing),
+        WITH_KEEPER(test_the_log_is_emptied_when_it_has_grown),
         WITH_KEEPER(test_keeper_reads_and_writes_no_file),
         WITH_KEEPER(test_keeper_allocates_nothing),
         WITH_KEEPER(test_keeper_ends_when_nobody_needs_it),
