@@ -52,7 +52,8 @@ int workspace_set_states(struct node *node, const struct catalog_workspace *work
                          enum catalog_volume_state volume, enum catalog_mount_state mount,
                          struct err *err);
 
-/* Attaches and mounts at `path`, which is the row's. `check`: the file system, before. */
+/* Attaches and mounts at `path`, which is the row's. `check`: the file system, before, unless the
+ * volume is attached and nothing has died since. */
 int workspace_bring_up(struct node *node, const char *id, const char *path, bool read_only,
                        bool check, struct err *err);
 /* Writes down that it is attached and mounted in this life of the host, with the event. `incident`

@@ -107,9 +107,20 @@ int workspace_set_states(struct node *node, const struct catalog_workspace *work
     return rc;
 }
 
+/* Whether nothing has died since it was attached: then there is nothing to check, and it may still
+ * be mounted in another mount namespace, where it could not be. */
+static bool is_alive(struct node *node, const char *id)
+{
+    struct volume_status status = {0};
+    struct err ignored = ERR_INIT;
+    return volumes_status(node->volumes, id, &status, &ignored) == 0 && status.attached &&
+           !status.dead && !status.detaching;
+}
+
 int workspace_bring_up(struct node *node, const char *id, const char *path, bool read_only,
                        bool check, struct err *err)
 {
+    check = check && !is_alive(node, id);
     int rc = volumes_attach(node->volumes, id, err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.attached", err);

@@ -33,6 +33,7 @@ struct workspace_watch {
     int64_t disk_next_ns; /* when to look at the disk next */
     uint64_t held;        /* requests of all volumes that wait */
     bool mend;
+    bool reserve_failed; /* that it cannot be made was told */
 };
 
 struct workspace_watch *workspace_watch_new(struct node *node)
@@ -214,7 +215,9 @@ static void look_at_disk(struct workspace_watch *watch, int64_t now)
         rc = workspace_disk_act(node, &look, action, &failure);
     if (rc < 0) {
         watch->disk_next_ns = now + DISK_TRY_SECONDS * CLOCK_NS_PER_S;
-        log_event(LOG_WARN, "volumes-reserve-failed", "error", failure.text, NULL);
+        log_event(watch->reserve_failed ? LOG_DEBUG : LOG_WARN, "volumes-reserve-failed", "error",
+                  failure.text, NULL);
+        watch->reserve_failed = true;
     } else if (action == WORKSPACE_DISK_RELEASE && watch->held > 0) {
         log_event(LOG_WARN, "volumes-reserve-released", "data", node->data_dir, NULL);
         if (catalog_event_add(node->catalog, "volumes-reserve-released", "node", NULL, &failure) <
