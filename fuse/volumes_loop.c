@@ -4,6 +4,7 @@
 
 #include "cleanup.h"
 #include "deadline_child.h"
+#include "log.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -38,6 +39,12 @@ static int attach_in_child(void *arg, void *result, int *ret_fd, struct err *err
     int device = loop_device_attach(file, &options, &loop, err);
     if (device < 0)
         return device;
+    /* Else writes that wait for room on the host's disk would leave no way for reads
+     * (volume_queue.h). */
+    const struct loop_device_queue queue = {.max_kb = VOLUME_MAX_WRITE / 1024,
+                                            .requests = VOLUME_LOOP_REQUESTS};
+    if (loop_device_tune(loop.number, &queue) > 0)
+        log_event(LOG_WARN, "loop-device-not-limited", "device", loop.path, NULL);
     memcpy(made->path, loop.path, sizeof made->path);
     made->device = loop.device;
     *ret_fd = device;

@@ -43,6 +43,12 @@ enum {
 };
 #define VOLUME_DEVICE_NAME "device"
 
+/* Of the loop device: requests at once, each of at most VOLUME_MAX_WRITE. So each is one request of
+ * FUSE, and the worker has a buffer for every one. */
+enum {
+    VOLUME_LOOP_REQUESTS = 64,
+};
+
 /* Descriptors that keeper gives to a worker, in this order from 3 on. The worker opens everything
  * else itself, below the directory that its command line names: varve-volume DIRECTORY */
 enum {
