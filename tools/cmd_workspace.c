@@ -137,7 +137,9 @@ int cmd_workspace_resize(struct cmd_context *ctx, int argc, const char *const *a
     if (rc == 0)
         rc = cmd_submit_verb(ctx, WORKSPACES, job.words.items[0], "resize", body, &job.options,
                              &workspace, err);
-    if (rc == 0 && json_is_false(json_object_get(workspace, "filesystem_grown")))
+    /* One that is not mounted grows at its next mount anyway. */
+    if (rc == 0 && strcmp(cmd_text(workspace, "state"), "mounted") == 0 &&
+        json_is_false(json_object_get(workspace, "filesystem_grown")))
         output_warning(stderr, "the file system on it grows at its next mount: varved lacks "
                                "CAP_SYS_RESOURCE, which growing a mounted one takes");
     return report(ctx, rc, workspace, err);
