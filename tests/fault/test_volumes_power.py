@@ -76,16 +76,18 @@ class Replay:
     def __init__(self, scratch, entries, volume, start):
         """`start`: (a directory with copies of the files as they were, {name: inode then})"""
         self.entries = entries
-        self.target = scratch.path("cut")
+        memory = scratch.tmpfs("memory", "2g")  # nothing waits for a disk there
+        self.target = os.path.join(memory, "cut")
         self.mount_point = scratch.path("look")
-        self.images = scratch.path("image")
-        for path in (scratch.path("disk"), self.target, self.mount_point):
+        self.images = os.path.join(memory, "image")
+        for path in (os.path.join(memory, "disk"), self.target, self.mount_point):
             os.mkdir(path)
         with open(os.path.join(volume, "volume.json"), encoding="utf-8") as f:
             self.description = json.load(f)
         self.promises = durable_work.Promises(entries)
-        self.disk = replay.Disk(scratch.path("disk"))
-        self.disk.adopt(*start)
+        self.disk = replay.Disk(os.path.join(memory, "disk"))
+        shutil.copytree(start[0], os.path.join(memory, "start"), copy_function=copy_sparse)
+        self.disk.adopt(os.path.join(memory, "start"), start[1])
 
     def cut(self, place, chance):
         held = self.promises.at(place)
@@ -111,12 +113,16 @@ class Replay:
         return f"{len(near)} cuts about names, {len(some)} others, {time.monotonic() - begun:.0f} s"
 
 
+def copy_sparse(source, target):
+    run(["cp", "--sparse=always", source, target])
+
+
 def save_start(scratch, volume):
     """The volume's files before anything mounts it, with the inodes that the recording will name."""
     start = scratch.path("start")
     os.mkdir(start)
     for name in ("data", "map"):
-        run(["cp", "--sparse=always", os.path.join(volume, name), start])
+        copy_sparse(os.path.join(volume, name), start)
     return start, {name: os.stat(os.path.join(volume, name)).st_ino for name in ("data", "map")}
 
 

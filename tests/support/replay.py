@@ -214,9 +214,10 @@ class Disk:
         return names
 
     @contextlib.contextmanager
-    def cut(self, target, chance):
+    def cut(self, target, chance, keep=None):
         """Files as a power cut may leave them now, in the directory `target`; `data` is a link to the
-        certain bytes, which are put back afterwards."""
+        certain bytes, which are put back afterwards. `keep`, of a name and an operation, decides in place of
+        chance whether an operation got to the disk."""
         names = self.names_now(chance)
         share = chance.choice((0.0, 1.0, 0.5, 0.1, 0.9))
         torn = chance.random() < 0.5
@@ -229,7 +230,8 @@ class Disk:
                 os.link(file.path, path)
             else:
                 shutil.copyfile(file.path, path)
-            self.apply(path, file, SECTOR[name], (share, torn, chance),
+            operations = [o for o in file.pending if keep(name, o)] if keep else file.pending
+            self.apply(path, operations, SECTOR[name], (1.0, False, chance) if keep else (share, torn, chance),
                        undo if name == "data" else None)
         try:
             yield {"share": share, "torn": torn, "pending": sum(len(f.pending) for f in names.values())}
@@ -240,10 +242,10 @@ class Disk:
                     f.write(old)
 
     @staticmethod
-    def apply(path, file, sector, how, undo):
+    def apply(path, operations, sector, how, undo):
         share, torn, chance = how
         with open(path, "r+b") as f:
-            for operation in file.pending:
+            for operation in operations:
                 if operation.entry.kind == "T":
                     continue
                 whole = chance.random() < share

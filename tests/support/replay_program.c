@@ -8,9 +8,11 @@
  *                                              B block, blocks, number: a write begins; number 0 is
  *                                              a discard, else block + i holds number + i. b: it
  *                                              was answered. F, f: a flush
+ *   replay_program again DIRECTORY SEED ROUNDS the same on a volume that is there
  *   replay_program dump DIRECTORY ID UUID SIZE IMAGE
  *                                              opens a volume as a worker does after a power cut
- *                                              and writes what it reads to a sparse file
+ *                                              and writes what it reads to a sparse file, and the
+ *                                              words of the live map to IMAGE.words
  */
 #include "chunk_io.h"
 #include "cleanup.h"
@@ -32,6 +34,8 @@ enum {
     OWN_CHUNKS = 16, /* each thread has of its own behind them */
     OWN = OWN_CHUNKS * VOLUME_CHUNK_BLOCKS,
     WORDS = VOLUME_BLOCK / 4,
+    ABSENT = (SHARED + THREADS * OWN) / VOLUME_CHUNK_BLOCKS, /* the first chunk that begins so */
+    ABSENT_END = ABSENT + MAP_LOG_RECORDS + 100,
 };
 #define ID "0123456789ab"
 
@@ -107,16 +111,30 @@ static int write_junk(int fd)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-static int make(struct site *site)
+static int give_absent(void *arg, struct map_record *ret)
 {
-    struct err err = ERR_INIT;
+    uint32_t *next = arg;
+    if (*next == ABSENT_END)
+        return 0;
+    *ret = (struct map_record){.chunk = (*next)++, .state = VOLUME_ABSENT};
+    return 1;
+}
+
+static void describe(struct site *site)
+{
     site->size = VOLUME_SIZE_MIN;
     memcpy(site->uuid, "0123456789abcdef", sizeof site->uuid);
     memcpy(site->id, ID, sizeof ID);
+}
+
+static int make(struct site *site)
+{
+    uint32_t next = ABSENT;
+    struct err err = ERR_INIT;
     cleanup_fd int fd = openat(site->dir_fd, "data", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || ftruncate(fd, (off_t)site->size) < 0 || write_junk(fd) < 0)
         return say(err_errno(&err, errno, "data"), &err);
-    int rc = map_log_create(site->dir_fd, site->uuid, site->size, true, NULL, NULL, &err);
+    int rc = map_log_create(site->dir_fd, site->uuid, site->size, true, give_absent, &next, &err);
     return rc < 0 ? say(rc, &err) : load(site);
 }
 
@@ -249,24 +267,51 @@ static int fill_log(struct worker *worker)
     return rc;
 }
 
-static int run(struct site *site, uint64_t seed, int rounds)
+/* One block of every absent chunk, and a flush: more records than a block of the log holds. */
+static int burst(struct worker *worker, unsigned number)
 {
-    int rc = make(site);
-    if (rc == 0)
-        rc = start(site);
-    struct worker workers[THREADS] = {0};
-    for (unsigned i = 0; i < THREADS && rc == 0; i++) {
+    int rc = 0;
+    for (uint64_t chunk = ABSENT; rc == 0 && chunk < ABSENT_END; chunk++) {
+        uint64_t block = chunk * VOLUME_CHUNK_BLOCKS + number % VOLUME_CHUNK_BLOCKS;
+        uint32_t value = worker->next++;
+        for (size_t w = 0; w < WORDS; w++)
+            worker->buffer[w] = value;
+        recorder_note('B', block, 1, value);
+        rc = chunk_io_write(&worker->site->io, worker->buffer, VOLUME_BLOCK, block * VOLUME_BLOCK);
+        recorder_note('b', block, 1, value);
+    }
+    return rc < 0 ? rc : do_flush(worker);
+}
+
+static int make_workers(struct site *site, uint64_t seed, struct worker *workers)
+{
+    for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.site = site,
                                      .buffer = aligned_alloc(VOLUME_BLOCK, 40 * VOLUME_BLOCK),
                                      .index = i,
                                      .random = seed * 16 + i + 1,
-                                     .next = 1};
-        rc = workers[i].buffer ? 0 : -ENOMEM;
+                                     .next = 1 + ((uint32_t)(seed % 64) << 22)};
+        if (!workers[i].buffer)
+            return -ENOMEM;
     }
+    return 0;
+}
+
+static int run(struct site *site, bool is_again, uint64_t seed, int rounds)
+{
+    struct worker workers[THREADS] = {0};
+    describe(site);
+    int rc = is_again ? load(site) : make(site);
     if (rc == 0)
+        rc = start(site);
+    if (rc == 0)
+        rc = make_workers(site, seed, workers);
+    if (rc == 0 && !is_again)
         rc = fill_log(&workers[0]);
     for (int round = 0; round < rounds && rc == 0; round++) {
-        rc = run_round(workers);
+        rc = round % 4 == 0 && !is_again ? burst(&workers[0], (unsigned)round / 4) : 0;
+        if (rc == 0)
+            rc = run_round(workers);
         if (rc == 0)
             rc = change(site, round == 0 ? 5 : random_below(&seed, 6));
     }
@@ -278,18 +323,45 @@ static int run(struct site *site, uint64_t seed, int rounds)
     return rc;
 }
 
+/* The blocks from `from` up to `end`. */
+static int dump_range(struct site *site, int fd, uint8_t *buffer, uint64_t from, uint64_t end)
+{
+    size_t len = (size_t)(end - from) * VOLUME_BLOCK;
+    int rc = chunk_io_read(&site->io, buffer, len, from * VOLUME_BLOCK);
+    if (rc == 0 && pwrite(fd, buffer, len, (off_t)(from * VOLUME_BLOCK)) != (ssize_t)len)
+        rc = -EIO;
+    return rc;
+}
+
+static int dump_chunk(struct site *site, int fd, uint8_t *buffer, uint64_t chunk)
+{
+    uint32_t word = site->live.words[chunk];
+    uint64_t first = chunk * VOLUME_CHUNK_BLOCKS;
+    if (live_word_state(word) == VOLUME_ZERO)
+        return 0;
+    if (live_word_state(word) != VOLUME_ABSENT)
+        return dump_range(site, fd, buffer, first, first + VOLUME_CHUNK_BLOCKS);
+    int rc = 0;
+    for (unsigned i = 0; i < VOLUME_CHUNK_BLOCKS && rc == 0; i++)
+        rc = word & 1u << i ? dump_range(site, fd, buffer, first + i, first + i + 1) : 0;
+    return rc;
+}
+
+static int dump_words(const struct site *site, const char *image)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s.words", image);
+    cleanup_fd int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    size_t bytes = site->size / VOLUME_CHUNK * sizeof(uint32_t);
+    return fd >= 0 && write(fd, (const void *)site->live.words, bytes) == (ssize_t)bytes ? 0 : -EIO;
+}
+
 static int dump_chunks(struct site *site, int fd)
 {
     cleanup_free uint8_t *buffer = aligned_alloc(VOLUME_BLOCK, VOLUME_CHUNK);
     int rc = buffer && ftruncate(fd, (off_t)site->size) == 0 ? 0 : -EIO;
-    for (uint64_t chunk = 0; chunk < site->size / VOLUME_CHUNK && rc == 0; chunk++) {
-        if (live_word_state(site->live.words[chunk]) == VOLUME_ZERO)
-            continue;
-        off_t at = (off_t)(chunk * VOLUME_CHUNK);
-        rc = chunk_io_read(&site->io, buffer, VOLUME_CHUNK, (uint64_t)at);
-        if (rc == 0 && pwrite(fd, buffer, VOLUME_CHUNK, at) != VOLUME_CHUNK)
-            rc = -EIO;
-    }
+    for (uint64_t chunk = 0; chunk < site->size / VOLUME_CHUNK && rc == 0; chunk++)
+        rc = dump_chunk(site, fd, buffer, chunk);
     return rc;
 }
 
@@ -301,6 +373,8 @@ static int dump(struct site *site, const char *image)
         rc = start(site);
     if (rc == 0)
         rc = dump_chunks(site, fd);
+    if (rc == 0)
+        rc = dump_words(site, image);
     if (rc < 0)
         fprintf(stderr, "replay_program: cannot dump: %s\n", strerror(-rc));
     stop(site);
@@ -326,8 +400,11 @@ int main(int argc, char **argv)
     site.dir_fd = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (site.dir_fd < 0)
         return 1;
-    if (argc == 5 && strcmp(argv[1], "run") == 0)
-        return run(&site, strtoull(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10)) < 0;
+    bool is_again = strcmp(argv[1], "again") == 0;
+    if (argc == 5 && (is_again || strcmp(argv[1], "run") == 0)) {
+        uint64_t seed = strtoull(argv[3], NULL, 10);
+        return run(&site, is_again, seed, (int)strtol(argv[4], NULL, 10)) < 0;
+    }
     if (argc != 7 || strcmp(argv[1], "dump") != 0 || strlen(argv[4]) != 32)
         return 2;
     snprintf(site.id, sizeof site.id, "%s", argv[3]);

@@ -203,7 +203,7 @@ static void test_model(void **state)
         do_cut(&model);
         free_model(&model);
     }
-    print_message("%llu writes, %llu discards, %llu flushes, %llu kills, %llu power cuts\n",
+    print_message("# %llu writes, %llu discards, %llu flushes, %llu kills, %llu power cuts\n",
                   (unsigned long long)model.writes, (unsigned long long)model.discards,
                   (unsigned long long)model.flushes, (unsigned long long)model.kills,
                   (unsigned long long)model.cuts);
