@@ -19,7 +19,7 @@ import posix_data  # noqa: E402  pylint: disable=wrong-import-position
 import posix_run  # noqa: E402  pylint: disable=wrong-import-position
 from posix_case import run_case  # noqa: E402  pylint: disable=wrong-import-position
 from posix_site import PlainSite  # noqa: E402  pylint: disable=wrong-import-position
-from volume_site import VolumeSite  # noqa: E402  pylint: disable=wrong-import-position
+from volume_site import VolumeSite, check_logs  # noqa: E402  pylint: disable=wrong-import-position
 
 # Two million names need as many inodes.
 SIZE = (24 if harness.LONG else 4) << 30
@@ -91,16 +91,7 @@ def sound_at_the_end(plain, volume, node):
     plain.fsck()
     volume.fsck()
     node.stop()
-    log = node.log_text()
-    harness.check("ERROR: AddressSanitizer" not in log and "runtime error:" not in log and
-                  "LeakSanitizer" not in log, f"sanitizer report: {log[-3000:]}")
-    for name in os.listdir(node.run_dir):
-        text = ""
-        if name.endswith(".log"):
-            with open(os.path.join(node.run_dir, name), encoding="utf-8", errors="replace") as f:
-                text = f.read()
-        harness.check("Sanitizer" not in text and "runtime error:" not in text,
-                      f"sanitizer report in {name}: {text[-3000:]}")
+    check_logs(node)
 
 
 def run_all(scratch, tap, wanted):

@@ -10,7 +10,8 @@ import subprocess
 
 FEATURES = ("has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,"
             "large_file,huge_file,dir_nlink,extra_isize,metadata_csum,metadata_csum_seed")
-EXTENDED = "assume_storage_prezeroed=1,lazy_itable_init=0,lazy_journal_init=0,nodiscard"
+EXTENDED = ("assume_storage_prezeroed=1,lazy_itable_init=0,lazy_journal_init=0,nodiscard,"
+            "root_owner=0:0,resize=285212672")
 MOUNT = "nosuid,nodev,noatime,errors=remount-ro"
 GIB = 1 << 30
 
@@ -28,7 +29,7 @@ def make_ext4(image, size):
         f.truncate(size)
     environment = dict(os.environ, MKE2FS_CONFIG="/dev/null")
     subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "8192", "-m",
-                    "0", "-J", f"size={64 if size >= 2 * GIB else 16}", "-O", f"none,{FEATURES}",
+                    "0", "-e", "continue", "-J", f"size={64 if size >= 2 * GIB else 16}", "-O", f"none,{FEATURES}",
                     "-E", EXTENDED, image], check=True, env=environment, timeout=120,
                    capture_output=True)
 

@@ -57,6 +57,17 @@ def workers(node, volume=""):
     return processes("varve-volume", f"{node.data}/volumes/{volume}")
 
 
+def check_logs(node):
+    """No program of a node has left a sanitizer's report."""
+    logs = [node.log] + [os.path.join(node.run_dir, n) for n in os.listdir(node.run_dir)
+                         if n.endswith(".log")]
+    for path in logs:
+        text = read_text(path)
+        for word in ("Sanitizer", "runtime error:"):
+            at = text.find(word)
+            check(at < 0, f"{os.path.basename(path)}: {text[max(0, at - 200):at + 3000]}")
+
+
 class VolumeSite(Site):
     """A workspace, mounted at a directory of its own."""
 

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""kill -9 of varved at each fault point of each workspace job, then a restart: every job is final, rows,
+directories, mounts and loop devices agree, what was in the workspace is there, and the same request
+works."""
+import glob
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+for folder in ("support", "e2e"):
+    sys.path.insert(0, os.path.join(HERE, "..", folder))
+import harness  # noqa: E402  pylint: disable=wrong-import-position
+from harness import Failed, check, check_equal, wait_for  # noqa: E402  pylint: disable=wrong-import-position
+from agreement import rows  # noqa: E402  pylint: disable=wrong-import-position
+from test_kill import all_final, start_and_call  # noqa: E402  pylint: disable=wrong-import-position
+from test_volumes_kill import Leftovers  # noqa: E402  pylint: disable=wrong-import-position
+from volume_site import keepers, read_text, workers  # noqa: E402  pylint: disable=wrong-import-position
+
+MIB = 1 << 20
+# Points that volumes and their jobs pass; the common ones (publish, catalog, job) are tried on
+# create and mount alone.
+OWN = ("volume", "workspace")
+COMMON = ("publish.", "catalog.", "job.")
+TEXT = "what was there before\n" * 1000
+
+
+def mounts_below(path):
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as f:
+        return [line.split()[4] for line in f if line.split()[4].startswith(path)]
+
+
+def loops_over(path):
+    return [f for f in glob.glob("/sys/block/loop*/loop/backing_file")
+            if read_text(f).strip().startswith(path)]
+
+
+def check_workspaces(node):
+    """Catalog, DATA/volumes, mounts, loop devices and processes say the same."""
+    volumes = {i for (i,) in rows(node, "SELECT id FROM volumes")}
+    check_equal(sorted(os.listdir(f"{node.data}/volumes")), sorted(volumes), "DATA/volumes and rows")
+    documents = node.ok("workspace", "ls")["workspaces"]
+    check_equal(sorted(d["id"] for d in documents), sorted(volumes), "workspaces and volumes")
+    for document in documents:
+        check(document["state"] in ("detached", "mounted"), f"state {document['state']}")
+        mounted = document["state"] == "mounted"
+        check_equal(bool(document["path"]), mounted, f"path of a {document['state']} workspace")
+        if mounted:
+            check(os.path.ismount(document["path"]), f"{document['path']} is no mount point")
+        count = len(workers(node, document["id"]))
+        check(count == mounted, f"{count} workers of a {document['state']} workspace")
+        loops = loops_over(f"{node.run_dir}/volumes/{document['id']}/")
+        check_equal(len(loops), int(mounted), f"loop devices of a {document['state']} workspace")
+    attached = {d["id"] for d in documents if d["state"] == "mounted"}
+    fuse = {os.path.basename(p) for p in mounts_below(f"{node.run_dir}/volumes/")}
+    check_equal(fuse, attached, "FUSE mounts")
+    check(len(keepers(node)) <= 1, "more than one keeper")
+    check(not attached or keepers(node), "nobody keeps what is attached")
+
+
+def target(scratch):
+    path = scratch.path("mnt")
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def put_text(path):
+    with open(os.path.join(path, "text"), "w", encoding="ascii") as f:
+        f.write(TEXT)
+        f.flush()
+        os.fsync(f.fileno())
+
+
+def prepare_create(_node, _scratch):
+    return ("workspace", "create", "w", "--size", str(64 * MIB), "--key", "once")
+
+
+def prepare_mount(node, scratch):
+    """A workspace that has been used, detached now."""
+    node.ok("workspace", "create", "w", "--size", str(64 * MIB))
+    node.ok("workspace", "mount", "w", target(scratch))
+    put_text(target(scratch))
+    node.ok("workspace", "unmount", "w")
+    return ("workspace", "mount", "w", target(scratch))
+
+
+def prepare_unmount(node, scratch):
+    node.ok(*prepare_mount(node, scratch))
+    return ("workspace", "unmount", "w")
+
+
+def prepare_abandon(node, scratch):
+    node.ok(*prepare_mount(node, scratch))
+    return ("workspace", "unmount", "w", "--abandon")
+
+
+def prepare_resize(node, scratch):
+    node.ok(*prepare_mount(node, scratch))
+    return ("workspace", "resize", "w", str(128 * MIB))
+
+
+def prepare_resize_detached(node, scratch):
+    prepare_mount(node, scratch)
+    return ("workspace", "resize", "w", str(128 * MIB))
+
+
+def prepare_rm(node, scratch):
+    prepare_mount(node, scratch)
+    return ("workspace", "rm", "w")
+
+
+def text_is_there(node, scratch):
+    """Mounts what is detached and reads it."""
+    document = node.ok("workspace", "inspect", "w")
+    if document["state"] != "mounted":
+        node.ok("workspace", "mount", "w", target(scratch))
+    with open(os.path.join(target(scratch), "text"), encoding="ascii") as f:
+        check(f.read() == TEXT, "what was written and synced has other bytes")
+    node.ok("workspace", "unmount", "w")
+
+
+def kill_once(name, prepare, fault, kind):
+    inner = harness.Scratch(f"wkill-{name}")
+    try:
+        node = inner.node("n1")
+        inner.owned.append(Ending(node))
+        node.start()
+        command = prepare(node, inner)
+        node.stop()
+        status, killed = start_and_call(node, fault, command)
+        node.kill()
+        node.start()
+        wait_for(lambda: all_final(node), 60, f"end of all jobs after {fault}")
+        for job in node.ok("job", "ls")["jobs"]:
+            check(job["state"] != "failed" or (job["error"] or {}).get("message"),
+                  f"job failed without a reason: {job}")
+        check(killed or status == 0, f"not killed and failed with {status}")
+        check_workspaces(node)
+        again = node.call(*command)
+        check(again.status in ((0, 3) if kind == "rm" else (0,)), f"the same request: {again.err}")
+        check_workspaces(node)
+        if kind not in ("rm", "create"):
+            text_is_there(node, inner)
+        check_workspaces(node)
+        node.stop()
+        check("Sanitizer" not in node.log_text(), node.log_text()[-3000:])
+        return int(killed)
+    except Failed as failure:
+        raise Failed(f"{fault}: {failure}") from failure
+    finally:
+        inner.close()
+
+
+class Ending:
+    def __init__(self, node):
+        self.leftovers = Leftovers(node)
+
+    def stop(self):
+        self.leftovers.kill()
+
+
+def kill_at_each_point(prepare, kind, common=False):
+    hit, tried = 0, 0
+    for number, point in enumerate(harness.fault_points()):
+        if not point.startswith(OWN + (COMMON if common else ())):
+            continue
+        for nth in (1, 2, 3) if harness.LONG else (1,):
+            tried += 1
+            hit += kill_once(f"{kind}-{number}-{nth}", prepare, f"{point}=kill:{nth}", kind)
+    print(f"# {kind}: {hit} kills in {tried} tries", flush=True)
+    check(hit >= 2, f"only {hit} kills happened")
+
+
+def test_create(_scratch):
+    kill_at_each_point(prepare_create, "create", common=True)
+
+
+def test_mount(_scratch):
+    kill_at_each_point(prepare_mount, "mount", common=True)
+
+
+def test_unmount(_scratch):
+    kill_at_each_point(prepare_unmount, "unmount")
+
+
+def test_abandon(_scratch):
+    kill_at_each_point(prepare_abandon, "abandon")
+
+
+def test_resize(_scratch):
+    kill_at_each_point(prepare_resize, "resize")
+
+
+def test_resize_of_a_detached_one(_scratch):
+    kill_at_each_point(prepare_resize_detached, "resize-detached")
+
+
+def test_rm(_scratch):
+    kill_at_each_point(prepare_rm, "rm")
+
+
+def test_keeper_dies_in_a_mount(scratch):
+    """keeper is killed again and again while workspaces are mounted and unmounted."""
+    node = scratch.node("n1")
+    scratch.owned.append(Ending(node))
+    node.start()
+    node.ok("workspace", "create", "w", "--size", str(64 * MIB))
+    for number in range(40 if harness.LONG else 6):
+        job = node.ok("workspace", "mount", "w", target(scratch), "--detach")["job"]
+        for _ in range(number % 4):
+            for pid in keepers(node):
+                try:
+                    os.kill(pid, 9)
+                except ProcessLookupError:
+                    pass
+        reply = node.call("job", "wait", job)
+        if reply.status == 0:
+            put_text(target(scratch))
+        else:
+            check(node.ok("job", "show", job)["error"]["message"], "a failure without a reason")
+        reply = node.call("workspace", "unmount", "w")
+        check_equal(reply.status, 0, f"unmount after kills of keeper ({reply.err})")
+        check_workspaces(node)
+    node.stop()
+
+
+if __name__ == "__main__":
+    harness.main(globals())
