@@ -57,6 +57,24 @@ def records_of(block, generation, number):
     return first, [struct.unpack_from("<IHBB", block, 40 + 8 * i) for i in range(count)]
 
 
+def sealed(block, at):
+    """The block with its checksum at this offset."""
+    block = bytes(block) + bytes(BLOCK - len(block))
+    block = block[:at] + bytes(4) + block[at + 4:]
+    return block[:at] + struct.pack("<I", crc32c(block)) + block[at + 4:]
+
+
+def write_map(path, uuid, size, chunks):
+    """A closed map of a new volume: {number: (state, mask)} of what is not zero."""
+    records = [struct.pack("<IHBB", n, mask, state, 0) for n, (state, mask) in sorted(chunks.items())]
+    groups = [records[i:i + 507] for i in range(0, len(records), 507)]
+    with open(path, "wb") as f:
+        f.write(sealed(HEADER.pack(b"VRVMAP01", 0, 1, uuid, 1, size, len(groups), 1), 8))
+        for number, group in enumerate(groups, 1):
+            head = RECORDS.pack(b"VRVB", 0, 1, number, 1, len(group))
+            f.write(sealed(head + bytes(40 - len(head)) + b"".join(group), 4))
+
+
 def read_map(directory):
     """{"generation", "size", "closed", "torn", "chunks": {number: (state, mask)}}"""
     with open(os.path.join(directory, "map"), "rb") as f:

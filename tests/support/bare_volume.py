@@ -1,0 +1,213 @@
+"""One volume with a worker and nothing else: this process mounts, holds the descriptors and starts workers
+as varved and keeper do, so that a test decides which worker dies where.
+
+The files are made here, of docs/FORMAT.md alone; of the live map only its first fields are
+written (fuse/format/live_map.h).
+"""
+import ctypes
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import time
+import uuid
+
+import volume_image
+from harness import BUILD, Failed, check, run, wait_for
+from posix_site import MOUNT, Site, make_ext4
+
+WORKER = os.path.join(BUILD, "snapd", "varve-volume")
+LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
+UID = 40200
+CHUNK = 65536
+
+
+def chunks_of(data):
+    """The chunks of a sparse file that are not zero, all of them changed."""
+    found = {}
+    fd = os.open(data, os.O_RDONLY)
+    try:
+        for number in range(os.fstat(fd).st_size // CHUNK):
+            bytes_here = os.pread(fd, CHUNK, number * CHUNK)
+            if bytes_here.count(0) != CHUNK:
+                found[number] = (3, 0xFFFF)
+    finally:
+        os.close(fd)
+    return found
+
+
+def make_volume(directory, identity, size):
+    os.makedirs(directory)
+    data = os.path.join(directory, "data")
+    make_ext4(data, size)
+    chunks = chunks_of(data)
+    number = uuid.uuid4()
+    volume_image.write_map(os.path.join(directory, "map"), number.bytes, size, chunks)
+    with open(os.path.join(directory, "volume.json"), "w", encoding="ascii") as f:
+        json.dump({"format": 1, "id": identity, "uuid": str(number), "size": size}, f)
+    for name in ("data", "map", "volume.json", "."):
+        os.chown(os.path.join(directory, name), UID, UID)
+    return number.bytes
+
+
+def make_live_map(directory, identity, number, size):
+    """The memfd of an attach: header, and a word for each chunk."""
+    fd = os.memfd_create("live", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    words = bytearray(size // CHUNK * 4)
+    for chunk, (state, mask) in volume_image.read_map(directory)["chunks"].items():
+        struct.pack_into("<I", words, chunk * 4, state << 16 | mask if state else 0)
+    os.write(fd, struct.pack("<8sII16s16sQ", b"VRVLIVE1", 1, 4096, identity.encode(), number, size)
+             .ljust(4096, b"\0") + words)
+    return fd
+
+
+class BareVolume(Site):
+    """Also a site for load: `path` is the mounted ext4."""
+
+    def __init__(self, scratch, size=1 << 30):
+        self.scratch = scratch
+        self.identity = "0123456789ab"
+        self.size = size
+        self.directory = scratch.path("volumes", self.identity)
+        self.point = scratch.path("fuse")
+        super().__init__(scratch.path("mnt"))
+        os.chmod(scratch.root, 0o711)
+        self.uuid = make_volume(self.directory, self.identity, size)
+        os.makedirs(self.point)
+        os.makedirs(self.path)
+        self.fuse = self.live = self.listen = None
+        self.worker = None
+        self.loop = None
+        self.deaths = []
+        self.log = scratch.path("worker.log")
+        scratch.owned.append(self)
+
+    def attach(self, env=None):
+        self.live = make_live_map(self.directory, self.identity, self.uuid, self.size)
+        self.fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        options = f"fd={self.fuse},rootmode=40000,user_id=0,group_id=0"
+        result = LIBC.mount(b"varve", self.point.encode(), b"fuse.varve", 2 | 4 | 8, options.encode())
+        check(result == 0, f"mount of FUSE: {os.strerror(ctypes.get_errno())}")
+        self.listen = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listen.bind(self.scratch.path("w.sock"))
+        self.listen.listen(8)
+        self.start(env)
+
+    def start(self, env=None):
+        """Starts a worker with the descriptors 3 to 6, as keeper does."""
+        program = os.open(WORKER, os.O_RDONLY | os.O_CLOEXEC)
+        fds = (self.fuse, self.live, self.listen.fileno(), program)
+
+        def place():
+            high = [os.dup2(fd, 100 + i) for i, fd in enumerate(fds)]
+            for i, fd in enumerate(high):
+                os.dup2(fd, 3 + i)
+            for fd in high:
+                os.close(fd)
+        with open(self.log, "ab") as log:
+            self.worker = subprocess.Popen(
+                [WORKER, self.directory], pass_fds=(3, 4, 5, 6), preexec_fn=place, stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
+        os.close(program)
+
+    def serve_on(self):
+        """What keeper does: a worker that has died is started again, without faults. Gives whether."""
+        if self.worker.poll() is None:
+            return False
+        check(self.worker.returncode not in (0, 65),
+              f"the worker ended with {self.worker.returncode}: {self.said()}")
+        self.deaths.append(self.worker.returncode)
+        self.start()
+        return True
+
+    def mount(self):
+        device = os.path.join(self.point, "device")
+        job = subprocess.Popen(["losetup", "--find", "--show", "--sector-size", "4096", "--direct-io=on",
+                                device], stdout=subprocess.PIPE, text=True)
+        self.wait_while_serving(lambda: job.poll() is not None, "losetup")
+        self.loop = job.communicate()[0].strip()
+        check(job.returncode == 0 and self.loop, f"losetup: {job.returncode} {self.said()}")
+        job = subprocess.Popen(["mount", "-t", "ext4", "-o", MOUNT, self.loop, self.path])
+        self.wait_while_serving(lambda: job.poll() is not None, "mount")
+        check(job.returncode == 0, f"mount: {job.returncode} {self.said()}")
+
+    def unmount(self):
+        for args in (["umount", self.path], ["losetup", "--detach", self.loop]):
+            job = subprocess.Popen(args)
+            self.wait_while_serving(lambda j=job: j.poll() is not None, args[0])
+            check(job.returncode == 0, f"{args}: {job.returncode}")
+        self.loop = None
+
+    def wait_while_serving(self, condition, what, seconds=60):
+        def both():
+            self.serve_on()
+            return condition()
+        wait_for(both, seconds, f"{what} ({self.said()})")
+
+    def kill(self, number=signal.SIGKILL):
+        self.worker.send_signal(number)
+
+    def served_by(self):
+        return [self.worker.pid]
+
+    def said(self):
+        if not os.path.exists(self.log):
+            return ""
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            return f.read()[-3000:]
+
+    def ask(self, op, *arguments):
+        """One message on the control socket (volume_wire.h), again when the worker dies of it; gives
+        (status, arguments, text)."""
+        message = struct.pack("<IIIi6Q512s", 0x56525657, 1, op, 0, *(list(arguments) + [0] * 6)[:6], b"")
+        for _ in range(20):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.settimeout(5)
+                s.connect(self.scratch.path("w.sock"))
+                s.send(message)
+                try:
+                    data = s.recv(2048)
+                except (TimeoutError, ConnectionError):
+                    data = b""
+            if len(data) == len(message):
+                reply = struct.unpack("<IIIi6Q512s", data)
+                return reply[3], reply[4:10], reply[10].rstrip(b"\0").decode(errors="replace")
+            time.sleep(0.02)
+            self.serve_on()
+        raise Failed(f"the worker does not answer operation {op}: {self.said()}")
+
+    def fsck(self):
+        """Unmounts, closes and stops. The bytes that the map describes pass a full check."""
+        self.unmount()
+        wait_for(lambda: self.ask(6)[0] == 0, 20, "final cut")  # CLOSE
+        check(self.ask(7)[0] == 0, "the worker does not stop")  # STOP
+        check(self.worker.wait(20) == 0, f"end of the worker: {self.worker.returncode} {self.said()}")
+        os.close(self.fuse)  # the last one: the connection ends, and the unmount waits for nobody
+        self.fuse = None
+        run(["umount", self.point])
+        image = self.scratch.path("image")
+        found = volume_image.write_image(self.directory, image)
+        check(found["closed"], "the disk map is not closed")
+        text = run(["e2fsck", "-fn", image])
+        os.unlink(image)
+        check(not re.search("Sanitizer|runtime error:", self.said()), self.said())
+        return text
+
+    def stop(self):
+        """For Scratch: whatever is left."""
+        subprocess.run(["umount", "-l", self.path], check=False, capture_output=True)
+        if self.loop:
+            subprocess.run(["losetup", "--detach", self.loop], check=False, capture_output=True)
+        subprocess.run(["umount", "-l", self.point], check=False, capture_output=True)
+        if self.worker and self.worker.poll() is None:
+            self.worker.kill()
+            self.worker.wait(30)
+        for fd in (self.fuse, self.live):
+            if fd is not None:
+                os.close(fd)
+        if self.listen:
+            self.listen.close()
+        self.fuse = self.live = self.listen = None
