@@ -89,12 +89,13 @@ def read_map(directory):
         raise Damaged("the header")
     if version != 1 or uuid.hex() != description["uuid"].replace("-", ""):
         raise Damaged(f"version {version} or UUID {uuid.hex()}")
-    chunks, end = {}, len(blocks)
+    chunks, end, last = {}, len(blocks), 1
     for number in range(1, len(blocks)):
         found = records_of(blocks[number], generation, number)
-        if not found:
+        if not found or (number > base and found[0] not in (number, last)):
             end = number
             break
+        last = found[0]
         for chunk, mask, state, _ in found[1]:
             if state > 3 or chunk * CHUNK >= description["size"]:
                 raise Damaged(f"a record of chunk {chunk}, state {state}")
@@ -102,9 +103,9 @@ def read_map(directory):
     if end <= base:
         raise Damaged(f"block {end} of {base} of the base")
     torn = False
-    for number in range(end + 1, len(blocks)):
+    for number in range(end, len(blocks)):
         found = records_of(blocks[number], generation, number)
-        if found and found[0] > end:
+        if found and found[0] not in (end, last):
             raise Damaged(f"block {number} behind the end at {end}")
         torn = torn or found is not None
     return {"generation": generation, "size": size, "closed": bool(flags & 1) and end == base + 1,
