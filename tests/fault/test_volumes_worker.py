@@ -94,8 +94,8 @@ def die_once(name, fault):
         volume = BareVolume(inner, 256 << 20)
         volume.attach({"VARVE_FAULT": fault})
         volume.mount()
-        stress = load(inner, volume, 9, exercisers=2, kinds=("durable",))
-        work(volume, stress, 0.7)
+        stress = load(inner, volume, 9, exercisers=1, kinds=("durable",))
+        work(volume, stress, 0.5)
         finish(volume, stress)
         volume.fsck()
         return volume.deaths == [-signal.SIGKILL]
@@ -109,7 +109,7 @@ def test_killed_once_at_each_point(_scratch):
     died = {}
     for number, point in enumerate(points()):
         for nth in (1, 2, 3, 20, 200) if LONG else (1, 12):
-            died[f"{point}:{nth}"] = die_once(f"{number}-{nth}", f"{point}=kill:{nth}")
+            print("#", point, nth, round(time.monotonic(),1), flush=True); died[f"{point}:{nth}"] = die_once(f"{number}-{nth}", f"{point}=kill:{nth}")
     hit = [name for name, yes in died.items() if yes]
     print(f"# killed at {' '.join(hit)}\n# not reached: "
           f"{' '.join(name for name, yes in died.items() if not yes)}")

@@ -142,7 +142,7 @@ def durable_write(folder, log, seed, count, stop=None):
     rename; then its number is noted outside."""
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     for number in range(count):
-        if stop and os.path.exists(stop):
+        if number and stop and os.path.exists(stop):
             break
         fd = os.open(f"{folder}/log-{number // 100}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         data = record(seed, number)
