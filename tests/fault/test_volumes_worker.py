@@ -42,14 +42,8 @@ def check_load(volume, stress):
 
 
 def finish(volume, stress):
-    """Ends the load while workers are replaced."""
-    with open(stress.stop_file, "w", encoding="ascii"):
-        pass
-    volume.wait_while_serving(lambda: all(p.poll() is not None for p in stress.programs.values()),
-                              "end of the load", 240)
     failed, said = stress.finish()
-    bad = [f for f in failed if " ended with 0: " not in f]
-    check(not bad, "\n".join(bad) + f"\nworker: {volume.said()}")
+    check(not failed, "\n".join(failed) + f"\nworker: {volume.said()}")
     return said
 
 
@@ -61,10 +55,7 @@ def test_random_kills(scratch):
     rng = random.Random(SEED)
     print(f"# seed {SEED}")
     for _ in range(2000 if LONG else 60):
-        end = time.monotonic() + rng.uniform(0.05, 0.12)
-        while time.monotonic() < end:
-            time.sleep(0.005)
-            volume.serve_on()
+        time.sleep(rng.uniform(0.05, 0.12))
         check_load(volume, stress)
         volume.kill()
     said = finish(volume, stress)
@@ -83,7 +74,6 @@ def work(volume, stress, seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.02)
-        volume.serve_on()
         check_load(volume, stress)
 
 
@@ -96,6 +86,7 @@ def die_once(name, fault):
         volume.mount()
         stress = load(inner, volume, 9, exercisers=1, kinds=("durable",))
         work(volume, stress, 0.5)
+        subprocess.run(["fstrim", volume.path], check=True, timeout=60)
         finish(volume, stress)
         volume.fsck()
         return volume.deaths == [-signal.SIGKILL]
@@ -109,7 +100,7 @@ def test_killed_once_at_each_point(_scratch):
     died = {}
     for number, point in enumerate(points()):
         for nth in (1, 2, 3, 20, 200) if LONG else (1, 12):
-            print("#", point, nth, round(time.monotonic(),1), flush=True); died[f"{point}:{nth}"] = die_once(f"{number}-{nth}", f"{point}=kill:{nth}")
+            died[f"{point}:{nth}"] = die_once(f"{number}-{nth}", f"{point}=kill:{nth}")
     hit = [name for name, yes in died.items() if yes]
     print(f"# killed at {' '.join(hit)}\n# not reached: "
           f"{' '.join(name for name, yes in died.items() if not yes)}")

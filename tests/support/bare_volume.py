@@ -5,6 +5,7 @@ The files are made here, of docs/FORMAT.md alone; of the live map only its first
 written (fuse/format/live_map.h).
 """
 import ctypes
+import fcntl
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
 import uuid
 
@@ -64,6 +66,14 @@ def make_live_map(directory, identity, number, size):
     return fd
 
 
+def high(fd):
+    """The descriptor under a number that is none of a worker's."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)
+    finally:
+        os.close(fd)
+
+
 class BareVolume(Site):
     """Also a site for load: `path` is the mounted ext4."""
 
@@ -78,74 +88,62 @@ class BareVolume(Site):
         self.uuid = make_volume(self.directory, self.identity, size)
         os.makedirs(self.point)
         os.makedirs(self.path)
-        self.fuse = self.live = self.listen = None
-        self.worker = None
+        self.fuse = self.live = self.listen = self.listen_fd = self.program = None
+        self.worker = self.keeper = None
+        self.ending = threading.Event()
+        self.ended = None  # status of a worker that ended by itself
         self.loop = None
         self.deaths = []
         self.log = scratch.path("worker.log")
         scratch.owned.append(self)
 
     def attach(self, env=None):
-        self.live = make_live_map(self.directory, self.identity, self.uuid, self.size)
-        self.fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        self.live = high(make_live_map(self.directory, self.identity, self.uuid, self.size))
+        self.program = high(os.open(WORKER, os.O_RDONLY | os.O_CLOEXEC))
+        self.fuse = high(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
         options = f"fd={self.fuse},rootmode=40000,user_id=0,group_id=0"
         result = LIBC.mount(b"varve", self.point.encode(), b"fuse.varve", 2 | 4 | 8, options.encode())
         check(result == 0, f"mount of FUSE: {os.strerror(ctypes.get_errno())}")
         self.listen = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listen.bind(self.scratch.path("w.sock"))
         self.listen.listen(8)
+        self.listen_fd = high(os.dup(self.listen.fileno()))
         self.start(env)
+        self.keeper = threading.Thread(target=self.keep, daemon=True)
+        self.keeper.start()
 
     def start(self, env=None):
         """Starts a worker with the descriptors 3 to 6, as keeper does."""
-        program = os.open(WORKER, os.O_RDONLY | os.O_CLOEXEC)
-        fds = (self.fuse, self.live, self.listen.fileno(), program)
-
-        def place():
-            high = [os.dup2(fd, 100 + i) for i, fd in enumerate(fds)]
-            for i, fd in enumerate(high):
-                os.dup2(fd, 3 + i)
-            for fd in high:
-                os.close(fd)
+        script = 'exec "$0" "$1" 3<&"$2" 4<&"$3" 5<&"$4" 6<&"$5"'
+        fds = (self.fuse, self.live, self.listen_fd, self.program)
         with open(self.log, "ab") as log:
             self.worker = subprocess.Popen(
-                [WORKER, self.directory], pass_fds=(3, 4, 5, 6), preexec_fn=place, stdout=log, stderr=log,
-                stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
-        os.close(program)
+                ["bash", "-c", script, WORKER, self.directory, *map(str, fds)], pass_fds=fds, stdout=log,
+                stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
 
-    def serve_on(self):
-        """What keeper does: a worker that has died is started again, without faults. Gives whether."""
-        if self.worker.poll() is None:
-            return False
-        check(self.worker.returncode not in (0, 65),
-              f"the worker ended with {self.worker.returncode}: {self.said()}")
-        self.deaths.append(self.worker.returncode)
-        self.start()
-        return True
+    def keep(self):
+        """A thread: a worker that was killed is started again, without faults. A thread of its own, as
+        whoever uses the file system may wait for the worker that is to be started."""
+        while not self.ending.wait(0.004):
+            status = self.worker.poll()
+            if status is None:
+                continue
+            if status in (0, 65) or len(self.deaths) > 5000:
+                self.ended = status
+                return
+            self.deaths.append(status)
+            self.start()
 
     def mount(self):
         device = os.path.join(self.point, "device")
-        job = subprocess.Popen(["losetup", "--find", "--show", "--sector-size", "4096", "--direct-io=on",
-                                device], stdout=subprocess.PIPE, text=True)
-        self.wait_while_serving(lambda: job.poll() is not None, "losetup")
-        self.loop = job.communicate()[0].strip()
-        check(job.returncode == 0 and self.loop, f"losetup: {job.returncode} {self.said()}")
-        job = subprocess.Popen(["mount", "-t", "ext4", "-o", MOUNT, self.loop, self.path])
-        self.wait_while_serving(lambda: job.poll() is not None, "mount")
-        check(job.returncode == 0, f"mount: {job.returncode} {self.said()}")
+        self.loop = run(["losetup", "--find", "--show", "--sector-size", "4096", "--direct-io=on",
+                         device], timeout=60).strip()
+        run(["mount", "-t", "ext4", "-o", MOUNT, self.loop, self.path], timeout=60)
 
     def unmount(self):
-        for args in (["umount", self.path], ["losetup", "--detach", self.loop]):
-            job = subprocess.Popen(args)
-            self.wait_while_serving(lambda j=job: j.poll() is not None, args[0])
-            check(job.returncode == 0, f"{args}: {job.returncode}")
+        run(["umount", self.path], timeout=60)
+        run(["losetup", "--detach", self.loop], timeout=60)
         self.loop = None
-
-    def wait_while_serving(self, condition, what, seconds=60):
-        def both():
-            self.serve_on()
-            return condition()
-        wait_for(both, seconds, f"{what} ({self.said()})")
 
     def kill(self, number=signal.SIGKILL):
         self.worker.send_signal(number)
@@ -175,8 +173,7 @@ class BareVolume(Site):
             if len(data) == len(message):
                 reply = struct.unpack("<IIIi6Q512s", data)
                 return reply[3], reply[4:10], reply[10].rstrip(b"\0").decode(errors="replace")
-            time.sleep(0.02)
-            self.serve_on()
+            time.sleep(0.05)
         raise Failed(f"the worker does not answer operation {op}: {self.said()}")
 
     def fsck(self):
@@ -184,7 +181,8 @@ class BareVolume(Site):
         self.unmount()
         wait_for(lambda: self.ask(6)[0] == 0, 20, "final cut")  # CLOSE
         check(self.ask(7)[0] == 0, "the worker does not stop")  # STOP
-        check(self.worker.wait(20) == 0, f"end of the worker: {self.worker.returncode} {self.said()}")
+        wait_for(lambda: self.ended is not None, 20, f"end of the worker ({self.said()})")
+        check(self.ended == 0, f"end of the worker: {self.ended} {self.said()}")
         os.close(self.fuse)  # the last one: the connection ends, and the unmount waits for nobody
         self.fuse = None
         run(["umount", self.point])
@@ -198,16 +196,20 @@ class BareVolume(Site):
 
     def stop(self):
         """For Scratch: whatever is left."""
-        subprocess.run(["umount", "-l", self.path], check=False, capture_output=True)
+        self.ending.set()
+        if self.keeper:
+            self.keeper.join(30)
+        LIBC.umount2(self.point.encode(), 1)  # MNT_FORCE: the connection ends, nobody waits any more
+        subprocess.run(["umount", "-l", self.path], check=False, capture_output=True, timeout=60)
         if self.loop:
-            subprocess.run(["losetup", "--detach", self.loop], check=False, capture_output=True)
-        subprocess.run(["umount", "-l", self.point], check=False, capture_output=True)
+            subprocess.run(["losetup", "--detach", self.loop], check=False, capture_output=True, timeout=60)
         if self.worker and self.worker.poll() is None:
             self.worker.kill()
             self.worker.wait(30)
-        for fd in (self.fuse, self.live):
+        subprocess.run(["umount", "-l", self.point], check=False, capture_output=True, timeout=60)
+        for fd in (self.fuse, self.live, self.listen_fd, self.program):
             if fd is not None:
                 os.close(fd)
         if self.listen:
             self.listen.close()
-        self.fuse = self.live = self.listen = None
+        self.fuse = self.live = self.listen_fd = self.program = self.listen = None

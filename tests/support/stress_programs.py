@@ -247,7 +247,7 @@ def git_loop(folder, outside, seed, stop):
     git(folder, "init", "-q", "--bare", "-b", "main", bare)
     git(folder, "clone", "-q", bare, work)
     rounds = 0
-    while not os.path.exists(stop):
+    while rounds == 0 or not os.path.exists(stop):
         git_change(rng, work)
         with open(f"{work}/round", "w", encoding="ascii") as f:
             f.write(str(rounds))

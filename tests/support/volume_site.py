@@ -11,42 +11,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 sys.path.insert(0, os.path.join(HERE, "..", "posix"))
 import volume_image  # noqa: E402  pylint: disable=wrong-import-position
-from harness import check, run, wait_for  # noqa: E402  pylint: disable=wrong-import-position
+from harness import check, processes, read_text, run, send, wait_for  # noqa: E402  pylint: disable=wrong-import-position
 from posix_site import Site  # noqa: E402  pylint: disable=wrong-import-position
-
-
-def read_text(path):
-    try:
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return f.read()
-    except OSError:
-        return ""
-
-
-def processes(program, word):
-    """Pids of live processes that run `program` and have `word` in their command line."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            path = os.readlink(f"/proc/{pid}/exe")
-        except OSError:
-            continue
-        if os.path.basename(path.removesuffix(" (deleted)")) == program and \
-                word in read_text(f"/proc/{pid}/cmdline"):
-            found.append(int(pid))
-    return found
-
-
-def send(pids, number=signal.SIGKILL):
-    """Signals processes; those that are gone are no failure. Gives how many there were."""
-    count = 0
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-            count += 1
-        except ProcessLookupError:
-            pass
-    return count
 
 
 def keepers(node):
