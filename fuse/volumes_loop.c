@@ -18,6 +18,7 @@ struct attach_call {
 struct made {
     char path[LOOP_DEVICE_PATH_MAX];
     dev_t device;
+    bool unlimited; /* its queue could not be set */
 };
 
 struct grow_call {
@@ -43,8 +44,7 @@ static int attach_in_child(void *arg, void *result, int *ret_fd, struct err *err
      * (volume_queue.h). */
     const struct loop_device_queue queue = {.max_kb = VOLUME_MAX_WRITE / 1024,
                                             .requests = VOLUME_LOOP_REQUESTS};
-    if (loop_device_tune(loop.number, &queue) > 0)
-        log_event(LOG_WARN, "loop-device-not-limited", "device", loop.path, NULL);
+    made->unlimited = loop_device_tune(loop.number, &queue) > 0;
     memcpy(made->path, loop.path, sizeof made->path);
     made->device = loop.device;
     *ret_fd = device;
@@ -141,6 +141,8 @@ static int attach(struct volumes *volumes, struct volume *volume, struct err *er
         return rc;
     if (fd < 0)
         return err_fail(err, ERR_INTERNAL, "%s came without its descriptor", made.path);
+    if (made.unlimited)
+        log_event(LOG_WARN, "loop-device-not-limited", "device", made.path, NULL);
     set_device(volumes, volume, &made, fd);
     return 0;
 }

@@ -89,7 +89,8 @@ static int prepare_fs(const struct volume *volume, bool read_only, bool check, s
     uint64_t size = atomic_load(&header->size);
     struct ext4_super super;
     int rc = volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, &super, err);
-    if (rc == 0 && (check || super.has_errors))
+    /* An unclean end: of an abandoned one nobody knows what else is wrong. */
+    if (rc == 0 && (check || super.has_errors || super.needs_recovery))
         rc = check_fs(volume, err);
     if (rc == 0 && !read_only && super.blocks * VOLUME_BLOCK < size)
         rc = volume_fs_grow_device(volume->device, VOLUMES_CHECK_MS, err);
@@ -158,14 +159,28 @@ static int in_use(dev_t device, const char *path, struct err *err)
     return rc;
 }
 
-/* What fails here would be lost without a word in the unmount. Of a fenced one that is known. */
+/* Nothing that is written now would be kept: it is fenced, or ext4 has met an error. */
+static bool is_given_up(const struct volume *volume, const char *path)
+{
+    struct volume_fs_space space;
+    if (volume_is_held(volume) &&
+        (atomic_load(&volume->live.header->orders) & LIVE_ORDER_FENCED) != 0)
+        return true;
+    return volume_fs_space(path, volume->device_dev, &space, NULL) == 0 &&
+           (space.read_only || space.errors > 0);
+}
+
+/* What fails here would be lost without a word in the unmount. */
 static int sync_fs(const struct volume *volume, const char *path, struct err *err)
 {
-    bool fenced = volume_is_held(volume) &&
-                  (atomic_load(&volume->live.header->orders) & LIVE_ORDER_FENCED) != 0;
     struct err why = ERR_INIT;
     int rc = volume_fs_sync(path, volume->device_dev, VOLUMES_SYNC_MS, &why);
-    return rc < 0 && !fenced ? err_fail(err, why.code, "%s", why.text) : 0;
+    if (rc == 0)
+        return 0;
+    if (why.code == ERR_UNREACHABLE || !is_given_up(volume, path))
+        return err_fail(err, why.code, "%s", why.text);
+    log_event(LOG_WARN, "volume-not-synced", "volume", volume->id, "why", why.text, NULL);
+    return 0;
 }
 
 static int unmount(struct volumes *volumes, struct volume *volume, const char *path,

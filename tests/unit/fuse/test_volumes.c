@@ -115,6 +115,30 @@ static void test_status(void **state)
     assert_int_equal(status(site).worker, 0);
 }
 
+/* A held write is one request of the worker, and reads have requests left. */
+static void test_queue(void **state)
+{
+    struct volumes_site *site = *state;
+    const struct {
+        const char *name;
+        long value;
+    } wanted[] = {{"max_sectors_kb", VOLUME_MAX_WRITE / 1024},
+                  {"nr_requests", VOLUME_LOOP_REQUESTS}};
+    attach_and_mount(site);
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+        char path[768];
+        char text[32] = "";
+        (void)snprintf(path, sizeof path, "/sys/block/%s/queue/%s",
+                       status(site).device + strlen("/dev/"), wanted[i].name);
+        cleanup_fd int fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd < 0 && errno == EROFS)
+            continue; /* a container: said in the docs */
+        assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+        assert_int_equal(strtol(text, NULL, 10), wanted[i].value);
+    }
+    unmount_and_detach(site);
+}
+
 /* --- more than one --- */
 
 struct attaching {
@@ -415,6 +439,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_content_stays, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_repeats, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_status, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_queue, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_two_attach, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_busy_mount, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_other_namespace, site_setup, site_teardown),
