@@ -80,6 +80,14 @@ static void *write_one(void *arg)
     return NULL;
 }
 
+static void *read_one(void *arg)
+{
+    struct writer *reader = arg;
+    reader->result = pread(reader->fd, reader->bytes, VOLUME_CHUNK, reader->offset);
+    reader->error = errno;
+    return NULL;
+}
+
 static void begin(struct writer *writers, size_t count, int fd)
 {
     for (size_t i = 0; i < count; i++) {
@@ -214,6 +222,32 @@ static void more_than_there_are_buffers(void **state)
     (void)close(fd);
 }
 
+/* Nothing makes absent chunks yet, so the test does. */
+static void absent_blocks_are_waited_for(void **state)
+{
+    struct worker_rig *rig = *state;
+    atomic_store(&rig->live.words[16], live_word(VOLUME_ABSENT, 0));
+    worker_rig_serve(rig, NULL);
+    int fd = worker_rig_open(rig);
+    cleanup_free char *bytes = worker_rig_bytes(VOLUME_CHUNK, 99);
+    assert_int_equal(pwrite(fd, bytes, VOLUME_CHUNK, 0), VOLUME_CHUNK);
+    struct writer reader = {.fd = fd, .offset = (off_t)16 * VOLUME_CHUNK};
+    reader.bytes = worker_rig_bytes(VOLUME_CHUNK, 1);
+    assert_int_equal(pthread_create(&reader.thread, NULL, read_one, &reader), 0);
+    for (int i = 0; i < WAIT_MS && atomic_load(&rig->live.header->absent) != 1; i++)
+        pause_ms(1);
+    assert_int_equal(atomic_load(&rig->live.header->absent), 1);
+    look_at_reads(fd);
+    /* Its bytes come by another way. */
+    assert_int_equal(pwrite(fd, bytes, VOLUME_CHUNK, reader.offset), VOLUME_CHUNK);
+    assert_int_equal(pthread_join(reader.thread, NULL), 0);
+    assert_int_equal(reader.result, VOLUME_CHUNK);
+    assert_memory_equal(reader.bytes, bytes, VOLUME_CHUNK);
+    assert_int_equal(atomic_load(&rig->live.header->absent), 0);
+    free(reader.bytes);
+    (void)close(fd);
+}
+
 static double seconds(void)
 {
     struct timespec ts;
@@ -251,9 +285,13 @@ int main(void)
 {
 #define RIG(f) cmocka_unit_test_setup_teardown(f, setup, worker_rig_teardown)
     const struct CMUnitTest tests[] = {
-        RIG(reads_go_on_and_writes_wait), RIG(held_writes_outlive_a_worker),
-        RIG(fencing_ends_the_wait),       RIG(a_forced_stop_ends_the_wait),
-        RIG(more_than_there_are_buffers), RIG(limits_are_kept),
+        RIG(reads_go_on_and_writes_wait),
+        RIG(held_writes_outlive_a_worker),
+        RIG(fencing_ends_the_wait),
+        RIG(a_forced_stop_ends_the_wait),
+        RIG(more_than_there_are_buffers),
+        RIG(absent_blocks_are_waited_for),
+        RIG(limits_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,10 +210,9 @@ static void random_kills_lose_nothing(void **state)
 #ifdef VARVE_FAULT_POINTS
 
 static const char *const request_points[] = {
-    "volume.request-read",
-    "volume.request-done",
-    "volume.before-reply",
-    "volume.session-asked",
+    "volume.request-read", "volume.request-done", "volume.before-reply",      "volume.data-written",
+    "volume.state-set",    "volume.collected",    "volume.discard-state-set", "volume.data-synced",
+    "volume.map-written",  "volume.map-synced",   "volume.session-asked",
 };
 
 /* Each hit of a point kills; the next worker runs without. */
@@ -223,17 +222,58 @@ static void kills_at_points_lose_nothing(void **state)
     worker_rig_serve(rig, NULL);
     struct crew *crew = crew_begin(rig);
     for (size_t point = 0; point < ARRAY_SIZE(request_points); point++) {
-        for (int hit = 1; hit <= 40; hit = hit * 2 + 1) {
+        /* What comes once in the life of a worker is the last. */
+        const int most = point + 1 == ARRAY_SIZE(request_points) ? 1 : is_long() ? 40 : 8;
+        for (int hit = 1; hit <= most; hit = hit * 2 + 1) {
             char fault[128];
-            snprintf(fault, sizeof fault, "VARVE_FAULT=%s=kill:%d", request_points[point],
-                     point == 3 ? 1 : hit);
+            snprintf(fault, sizeof fault, "VARVE_FAULT=%s=kill:%d", request_points[point], hit);
             worker_rig_kill(rig);
             worker_rig_start(rig, fault);
-            assert_int_equal(worker_rig_wait(rig, 20000), 128 + 9);
+            int status = worker_rig_wait(rig, 20000);
+            if (status != 128 + 9)
+                fail_msg("%s: %d", fault, status);
             worker_rig_serve(rig, NULL);
         }
     }
     crew_end(crew);
+}
+
+/* The final cut is cut; a successor is asked again. */
+static void a_close_can_be_repeated(void **state)
+{
+    static const char *const points[] = {"volume.collected",        "volume.data-synced",
+                                         "publish.before-sync",     "publish.before-rename",
+                                         "publish.before-dir-sync", "volume.control-done"};
+    for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
+        struct worker_rig *rig = *state;
+        char fault[128];
+        snprintf(fault, sizeof fault, "VARVE_FAULT=%s=kill", points[i]);
+        worker_rig_serve(rig, NULL);
+        int fd = worker_rig_open(rig);
+        char *bytes = worker_rig_bytes(VOLUME_CHUNK, 9);
+        assert_int_equal(pwrite(fd, bytes, VOLUME_CHUNK, 3 * VOLUME_CHUNK), VOLUME_CHUNK);
+        (void)close(fd);
+        for (int t = 0; t < 3000 && atomic_load(&rig->live.header->opens) != 0; t++)
+            pause_us(1000);
+        worker_rig_kill(rig);
+        worker_rig_serve(rig, fault);
+        worker_rig_tell(rig, VOLUME_WIRE_CLOSE);
+        assert_int_equal(worker_rig_wait(rig, 10000), 128 + 9);
+        worker_rig_serve(rig, NULL);
+        assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_CLOSE, 0, NULL), 0);
+        assert_true(atomic_load(&rig->live.header->facts) & LIVE_FACT_CLOSED);
+        fd = worker_rig_open(rig);
+        char *back = worker_rig_bytes(VOLUME_CHUNK, 10);
+        assert_int_equal(pread(fd, back, VOLUME_CHUNK, 3 * VOLUME_CHUNK), VOLUME_CHUNK);
+        assert_memory_equal(back, bytes, VOLUME_CHUNK);
+        (void)close(fd);
+        free(bytes);
+        free(back);
+        assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_STOP, 0, NULL), 0);
+        assert_int_equal(worker_rig_wait(rig, 10000), VOLUME_EXIT_STOPPED);
+        assert_int_equal(worker_rig_teardown(state), 0);
+        assert_int_equal(worker_rig_setup(state), 0);
+    }
 }
 
 static const char *const init_points[] = {
@@ -351,14 +391,11 @@ int main(void)
 {
 #define RIG(f) cmocka_unit_test_setup_teardown(f, worker_rig_setup, worker_rig_teardown)
     const struct CMUnitTest tests[] = {
-        RIG(random_kills_lose_nothing),
-        RIG(another_init_reply_is_refused),
+        RIG(random_kills_lose_nothing),    RIG(another_init_reply_is_refused),
 #ifdef VARVE_FAULT_POINTS
-        RIG(kills_at_points_lose_nothing),
-        RIG(kills_in_init_lose_nothing),
-        RIG(each_step_of_init_can_be_the_last),
-        RIG(opens_are_counted_once),
-        RIG(a_kernel_that_cannot_resend_is_refused),
+        RIG(kills_at_points_lose_nothing), RIG(a_close_can_be_repeated),
+        RIG(kills_in_init_lose_nothing),   RIG(each_step_of_init_can_be_the_last),
+        RIG(opens_are_counted_once),       RIG(a_kernel_that_cannot_resend_is_refused),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,6 +282,16 @@ int worker_rig_ask(struct worker_rig *rig, uint32_t op, uint64_t arg, struct vol
     return message.status;
 }
 
+void worker_rig_tell(struct worker_rig *rig, uint32_t op)
+{
+    struct volume_wire message = {
+        .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = op};
+    cleanup_fd int fd = connect_to(rig);
+    assert_int_equal(fd_pass_send(fd, &message, sizeof message, NULL, 0, true), 0);
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&wait, 1, PATIENCE_MS), 1);
+}
+
 int worker_rig_open(const struct worker_rig *rig)
 {
     int fd = open(rig->device, O_RDWR | O_DIRECT | O_CLOEXEC);

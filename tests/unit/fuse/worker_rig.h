@@ -55,6 +55,8 @@ void worker_rig_kill(struct worker_rig *rig);
 void worker_rig_await(struct worker_rig *rig, uint32_t fact);
 /* One message, one answer; the status of the answer. `ret` may be NULL. */
 int worker_rig_ask(struct worker_rig *rig, uint32_t op, uint64_t arg, struct volume_wire *ret);
+/* Sends a message to a worker that will die before it answers; waits until the connection ends. */
+void worker_rig_tell(struct worker_rig *rig, uint32_t op);
 /* Opens the device with O_DIRECT. */
 int worker_rig_open(const struct worker_rig *rig);
 /* Block-aligned memory with a pattern; free() it. */
