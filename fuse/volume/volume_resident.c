@@ -71,6 +71,8 @@ int volume_resident_stack(struct volume_resident *resident, pthread_attr_t *ret,
     int rc = pthread_attr_init(ret);
     if (rc == 0)
         rc = pthread_attr_setstack(ret, at + PAGE, VOLUME_STACK_BYTES);
+    if (rc == 0) /* they end with the process */
+        rc = pthread_attr_setdetachstate(ret, PTHREAD_CREATE_DETACHED);
     return rc ? err_errno(err, rc, "cannot make a stack") : 0;
 }
 

@@ -48,7 +48,8 @@ int volume_resident_map(size_t bytes, struct volume_resident *ret, struct err *e
 void volume_resident_unmap(struct volume_resident *resident);
 /* The next `bytes` of the region (whole pages), or NULL when it is used up. */
 void *volume_resident_take(struct volume_resident *resident, size_t bytes);
-/* How much of the region a stack needs, and a stack for a thread's attributes out of it. */
+/* How much of the region a stack needs, and the attributes of a detached thread with a stack out of
+ * it. */
 size_t volume_resident_stack_bytes(void);
 int volume_resident_stack(struct volume_resident *resident, pthread_attr_t *ret, struct err *err);
 /* Locks all there is, and where the limit allows what comes later. Returns the bytes that are

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <setjmp.h>
@@ -108,6 +109,23 @@ static void it_has_no_rights(void **state)
     assert_true(n > 0);
     root[n] = '\0';
     assert_string_equal(root, rig->directory);
+}
+
+/* A volume of 10 GiB. */
+static int setup_large(void **state)
+{
+    void *scratch = NULL;
+    struct worker_rig *rig = calloc(1, sizeof *rig);
+    if (!rig || scratch_setup(&scratch) != 0)
+        return -1;
+    rig->scratch = scratch;
+    char directory[128];
+    snprintf(directory, sizeof directory, "%s", scratch_path(rig->scratch, "volume"));
+    if (mkdir(directory, 0700) < 0)
+        return -1;
+    worker_rig_make(rig, directory, (uint64_t)10 << 30);
+    *state = rig;
+    return 0;
 }
 
 /* Every page of every private writable mapping is there and locked. */
@@ -231,7 +249,7 @@ int main(void)
 #define RIG(f) cmocka_unit_test_setup_teardown(f, worker_rig_setup, worker_rig_teardown)
     const struct CMUnitTest tests[] = {
         RIG(it_has_no_rights),
-        RIG(all_memory_stays),
+        cmocka_unit_test_setup_teardown(all_memory_stays, setup_large, worker_rig_teardown),
         RIG(it_waits_for_the_one_before),
         RIG(it_ends_with_the_mount),
         RIG(it_does_not_wait_when_the_mount_is_gone),

@@ -1,0 +1,218 @@
+#include "chunk_site.h"
+#include "cleanup.h"
+#include "volume_queue.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* The queue on a volume's files, without FUSE: who answers what, and what is left over. */
+
+enum {
+    ABSENT_FIRST = 8,
+    ABSENT_COUNT = 8,
+};
+
+struct stage {
+    struct chunk_site site;
+    struct volume_resident resident;
+    struct volume_queue queue;
+    struct volume_slot slot;
+    struct volume_slot park_slots[VOLUME_PARK_THREADS];
+    pthread_t threads[VOLUME_PARK_THREADS];
+    atomic_int answers, failures;
+};
+
+static void take_answer(void *arg, const struct volume_task *task, int result)
+{
+    struct stage *stage = arg;
+    (void)task;
+    atomic_fetch_add(&stage->answers, 1);
+    if (result < 0)
+        atomic_fetch_add(&stage->failures, 1);
+}
+
+static void *park(void *arg)
+{
+    volume_queue_park_thread(arg);
+    return NULL;
+}
+
+static int setup(void **state)
+{
+    void *scratch = NULL;
+    struct err err = ERR_INIT;
+    struct stage *stage = calloc(1, sizeof *stage);
+    if (!stage || scratch_setup(&scratch) != 0)
+        return -1;
+    struct scratch *at = scratch;
+    chunk_site_make_absent(&stage->site, at, at->fd, VOLUME_SIZE_MIN, ABSENT_FIRST, ABSENT_COUNT);
+    assert_int_equal(volume_resident_map(volume_queue_bytes(), &stage->resident, &err), 0);
+    assert_int_equal(volume_queue_init(&stage->queue, &stage->site.io, stage->site.live.header,
+                                       take_answer, stage, &stage->resident, &err),
+                     0);
+    assert_null(volume_resident_take(&stage->resident, 1));
+    assert_int_equal(volume_queue_slot(&stage->queue, true, &stage->slot, &err), 0);
+    for (size_t i = 0; i < VOLUME_PARK_THREADS; i++) {
+        assert_int_equal(volume_queue_slot(&stage->queue, false, &stage->park_slots[i], &err), 0);
+        assert_int_equal(pthread_create(&stage->threads[i], NULL, park, &stage->park_slots[i]), 0);
+    }
+    *state = stage;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct stage *stage = *state;
+    void *scratch = stage->site.scratch;
+    volume_queue_stop(&stage->queue);
+    for (size_t i = 0; i < VOLUME_PARK_THREADS; i++)
+        (void)pthread_join(stage->threads[i], NULL);
+    chunk_site_leave(&stage->site);
+    volume_resident_unmap(&stage->resident);
+    free(stage);
+    return scratch_teardown(&scratch);
+}
+
+static void submit(struct stage *stage, enum volume_task_op op, uint64_t chunk)
+{
+    const struct volume_task task = {.op = op,
+                                     .offset = chunk * VOLUME_CHUNK,
+                                     .len = op == VOLUME_TASK_FLUSH ? 0 : VOLUME_CHUNK,
+                                     .payload = stage->slot.buffer->payload};
+    volume_queue_do(&stage->slot, &task);
+}
+
+static void await_answers(struct stage *stage, int count)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (int i = 0; i < 20000 && atomic_load(&stage->answers) < count; i++)
+        (void)nanosleep(&pause, NULL);
+    assert_int_equal(atomic_load(&stage->answers), count);
+}
+
+static size_t free_buffers(struct stage *stage)
+{
+    size_t count = 0;
+    (void)pthread_mutex_lock(&stage->queue.lock);
+    for (struct volume_buffer *at = stage->queue.free_buffers; at; at = at->next)
+        count++;
+    (void)pthread_mutex_unlock(&stage->queue.lock);
+    return count;
+}
+
+static size_t free_tasks(struct stage *stage)
+{
+    size_t count = 0;
+    (void)pthread_mutex_lock(&stage->queue.lock);
+    for (struct volume_task *at = stage->queue.free_tasks; at; at = at->next)
+        count++;
+    (void)pthread_mutex_unlock(&stage->queue.lock);
+    return count;
+}
+
+static void payloads_lie_at_blocks(void **state)
+{
+    struct stage *stage = *state;
+    for (size_t i = 0; i < VOLUME_BUFFERS; i++) {
+        const struct volume_buffer *buffer = &stage->queue.buffers[i];
+        assert_int_equal((uintptr_t)buffer->payload % VOLUME_BLOCK, 0);
+        assert_ptr_equal(buffer->head + VOLUME_REQUEST_HEAD, buffer->payload);
+    }
+}
+
+static void what_can_be_done_is_answered_at_once(void **state)
+{
+    struct stage *stage = *state;
+    struct live_map_header *header = stage->site.live.header;
+    submit(stage, VOLUME_TASK_WRITE, 0);
+    submit(stage, VOLUME_TASK_READ, 0);
+    submit(stage, VOLUME_TASK_DISCARD, 0);
+    submit(stage, VOLUME_TASK_FLUSH, 0);
+    assert_int_equal(atomic_load(&stage->answers), 4);
+    assert_int_equal(atomic_load(&stage->failures), 0);
+    assert_int_equal(atomic_load(&header->writes), 1);
+    assert_int_equal(atomic_load(&header->write_bytes), VOLUME_CHUNK);
+    assert_int_equal(atomic_load(&header->reads), 1);
+    assert_int_equal(atomic_load(&header->read_bytes), VOLUME_CHUNK);
+    assert_int_equal(atomic_load(&header->discards), 1);
+    assert_int_equal(atomic_load(&header->discard_bytes), VOLUME_CHUNK);
+    assert_int_equal(atomic_load(&header->flushes), 1);
+    assert_int_equal(atomic_load(&header->in_flight), 0);
+}
+
+static void parked_tasks_give_everything_back(void **state)
+{
+    struct stage *stage = *state;
+    struct live_map_header *header = stage->site.live.header;
+    const size_t buffers = free_buffers(stage);
+    const size_t tasks = free_tasks(stage);
+    for (uint64_t i = 0; i < ABSENT_COUNT; i++)
+        submit(stage, VOLUME_TASK_READ, ABSENT_FIRST + i);
+    assert_int_equal(atomic_load(&stage->answers), 0);
+    assert_int_equal(atomic_load(&header->absent), ABSENT_COUNT);
+    assert_int_equal(atomic_load(&header->in_flight), ABSENT_COUNT);
+    assert_int_equal(free_buffers(stage), buffers - ABSENT_COUNT);
+    /* One that cannot go does not keep back the others. */
+    for (uint64_t i = 1; i < ABSENT_COUNT; i++)
+        submit(stage, VOLUME_TASK_WRITE, ABSENT_FIRST + i);
+    await_answers(stage, 2 * (ABSENT_COUNT - 1));
+    assert_int_equal(atomic_load(&stage->failures), 0);
+    volume_queue_stop(&stage->queue);
+    await_answers(stage, 2 * (ABSENT_COUNT - 1) + 1);
+    assert_int_equal(atomic_load(&stage->failures), 1);
+    assert_int_equal(atomic_load(&header->absent), 0);
+    assert_int_equal(atomic_load(&header->in_flight), 0);
+    for (int i = 0; i < 1000 && free_tasks(stage) != tasks; i++)
+        (void)sched_yield();
+    assert_int_equal(free_buffers(stage), buffers);
+    assert_int_equal(free_tasks(stage), tasks);
+    /* Nothing waits any more. */
+    submit(stage, VOLUME_TASK_READ, ABSENT_FIRST);
+    assert_int_equal(atomic_load(&stage->failures), 2);
+}
+
+static void paced_tasks_keep_their_order(void **state)
+{
+    struct stage *stage = *state;
+    atomic_store(&stage->site.live.header->limit_ops, 100);
+    for (uint64_t i = 0; i < 30; i++)
+        submit(stage, VOLUME_TASK_WRITE, 20 + i);
+    assert_true(atomic_load(&stage->answers) < 30);
+    submit(stage, VOLUME_TASK_FLUSH, 0); /* is not kept back */
+    await_answers(stage, 31);
+    assert_int_equal(atomic_load(&stage->failures), 0);
+}
+
+static void a_fenced_volume_is_read_only(void **state)
+{
+    struct stage *stage = *state;
+    atomic_store(&stage->site.live.header->orders, LIVE_ORDER_FENCED);
+    submit(stage, VOLUME_TASK_WRITE, 0);
+    submit(stage, VOLUME_TASK_DISCARD, 0);
+    assert_int_equal(atomic_load(&stage->failures), 2);
+    submit(stage, VOLUME_TASK_READ, 0);
+    submit(stage, VOLUME_TASK_FLUSH, 0);
+    assert_int_equal(atomic_load(&stage->failures), 2);
+    assert_int_equal(atomic_load(&stage->answers), 4);
+}
+
+int main(void)
+{
+#define STAGE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        STAGE(payloads_lie_at_blocks),
+        STAGE(what_can_be_done_is_answered_at_once),
+        STAGE(parked_tasks_give_everything_back),
+        STAGE(paced_tasks_keep_their_order),
+        STAGE(a_fenced_volume_is_read_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
