@@ -161,6 +161,7 @@ static int make_memory(struct err *err)
 
 static void lock_memory(void)
 {
+    volume_resident_keep();
     uint64_t bytes = volume_resident_lock(&volume.resident);
     atomic_store(&volume.header->locked_bytes, bytes);
     atomic_store(&volume.header->residency, bytes > 0);

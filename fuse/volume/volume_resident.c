@@ -2,15 +2,22 @@
 
 #include "cleanup.h"
 
+#include <linux/mempolicy.h>
 #include <malloc.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 enum {
     PAGE = 4096,
+    HUGE = 2 << 20,
     KEEP_BYTES = 1 << 30, /* the heap is never made smaller */
 };
 
@@ -30,15 +37,31 @@ int volume_resident_heap(struct err *err)
 
 int volume_resident_map(size_t bytes, struct volume_resident *ret, struct err *err)
 {
-    void *region = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (region == MAP_FAILED)
+    bytes = (bytes + PAGE - 1) & ~((size_t)PAGE - 1);
+    const size_t mapped = bytes + HUGE;
+    char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED)
         return err_errno(err, errno, "cannot get %zu bytes of memory", bytes);
+    /* Large pages are made and given back faster, which counts when a worker dies. */
+    char *region = (char *)(((uintptr_t)start + HUGE - 1) & ~((uintptr_t)HUGE - 1));
+    if (region > start)
+        (void)munmap(start, (size_t)(region - start));
+    if (start + mapped > region + bytes)
+        (void)munmap(region + bytes, (size_t)(start + mapped - (region + bytes)));
+    (void)madvise(region, bytes, MADV_HUGEPAGE);
     /* A child that shared the pages would make the next write to them a fault. */
     (void)madvise(region, bytes, MADV_DONTFORK);
-    memset(region, 0, bytes);
+    if (madvise(region, bytes, MADV_POPULATE_WRITE) < 0) /* before Linux 5.14 */
+        memset(region, 0, bytes);
     *ret = (struct volume_resident){.region = region, .bytes = bytes};
     return 0;
+}
+
+void volume_resident_keep(void)
+{
+    /* Both take present pages away for moments, to learn who uses them or to join them. */
+    (void)syscall(SYS_set_mempolicy, MPOL_LOCAL, NULL, 0);
+    (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 }
 
 void volume_resident_unmap(struct volume_resident *resident)

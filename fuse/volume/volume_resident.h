@@ -45,6 +45,10 @@ struct volume_resident {
 int volume_resident_heap(struct err *err);
 /* Maps a region of `bytes`, readable and writable, touched. */
 int volume_resident_map(size_t bytes, struct volume_resident *ret, struct err *err);
+/* After the region is made: the kernel is asked not to move pages for its own purposes (balancing
+ * between memory nodes, joining to large pages), as a page on the move is a missing one. What is
+ * left is compaction, unless vm.compact_unevictable_allowed is 0. */
+void volume_resident_keep(void);
 void volume_resident_unmap(struct volume_resident *resident);
 /* The next `bytes` of the region (whole pages), or NULL when it is used up. */
 void *volume_resident_take(struct volume_resident *resident, size_t bytes);
