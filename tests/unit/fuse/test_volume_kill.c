@@ -207,6 +207,26 @@ static void random_kills_lose_nothing(void **state)
     assert_int_equal(atomic_load(&rig->live.header->starts), kills + 1);
 }
 
+static void it_grows_under_load(void **state)
+{
+    struct worker_rig *rig = *state;
+    struct err err = ERR_INIT;
+    worker_rig_serve(rig, NULL);
+    struct crew *crew = crew_begin(rig);
+    for (uint64_t i = 2; i < 12; i++) {
+        const uint64_t size = i * WORKER_RIG_SIZE;
+        assert_int_equal(live_map_extend(rig->live_fd, size, &err), 0);
+        assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_RESIZE, size, NULL), 0);
+        assert_int_equal(atomic_load(&rig->live.header->size), size);
+        pause_us(20000);
+        if (i % 3 == 0) {
+            worker_rig_kill(rig);
+            worker_rig_serve(rig, NULL);
+        }
+    }
+    crew_end(crew);
+}
+
 #ifdef VARVE_FAULT_POINTS
 
 static const char *const request_points[] = {
@@ -391,11 +411,12 @@ int main(void)
 {
 #define RIG(f) cmocka_unit_test_setup_teardown(f, worker_rig_setup, worker_rig_teardown)
     const struct CMUnitTest tests[] = {
-        RIG(random_kills_lose_nothing),    RIG(another_init_reply_is_refused),
+        RIG(random_kills_lose_nothing),     RIG(it_grows_under_load),
+        RIG(another_init_reply_is_refused),
 #ifdef VARVE_FAULT_POINTS
-        RIG(kills_at_points_lose_nothing), RIG(a_close_can_be_repeated),
-        RIG(kills_in_init_lose_nothing),   RIG(each_step_of_init_can_be_the_last),
-        RIG(opens_are_counted_once),       RIG(a_kernel_that_cannot_resend_is_refused),
+        RIG(kills_at_points_lose_nothing),  RIG(a_close_can_be_repeated),
+        RIG(kills_in_init_lose_nothing),    RIG(each_step_of_init_can_be_the_last),
+        RIG(opens_are_counted_once),        RIG(a_kernel_that_cannot_resend_is_refused),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
