@@ -97,6 +97,7 @@ class Replay:
                 dump(self.target, self.description, image)
                 check_file_system(image, self.mount_point, held)
                 os.unlink(image)
+                os.unlink(image + ".promises")
             except Failed as error:
                 raise Failed(f"cut before record {place} of {len(self.entries)}, {how}: {error}") from error
 
