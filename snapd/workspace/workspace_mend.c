@@ -22,15 +22,27 @@ static int note_fenced(struct node *node, const struct catalog_workspace *worksp
     if (rc == 0)
         rc = catalog_volume_set_incident(catalog, workspace->volume.id, incident, err);
     if (rc == 0)
-        workspace_event(node, "workspace-fenced", workspace->name, incident);
-    if (rc == 0)
         rc = catalog_commit(catalog, err);
     if (rc < 0)
         catalog_rollback(catalog);
+    if (rc == 0)
+        workspace_event(node, "workspace-fenced", workspace->name, incident);
     return rc;
 }
 
-/* Written down first: one that is written down and isn't fenced is fenced by the next pass. */
+/* The catalog is likely to lie on the disk that is full. */
+static int note_fenced_for_sure(struct node *node, const struct catalog_workspace *workspace,
+                                const char *incident, struct err *err)
+{
+    int rc = note_fenced(node, workspace, incident, err);
+    if (rc == 0 || err->code != ERR_NO_SPACE || !node_reserve_release(node))
+        return rc;
+    err_clear(err);
+    return note_fenced(node, workspace, incident, err);
+}
+
+/* Written down first: one that is written down and isn't fenced is fenced by the next pass. Where
+ * there is no room to write it down it is fenced all the same, and written down by a later pass. */
 static int fence(struct node *node, const struct catalog_workspace *workspace, struct err *err)
 {
     char incident[200];
@@ -40,7 +52,13 @@ static int fence(struct node *node, const struct catalog_workspace *workspace, s
              (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S));
     int rc = 0;
     if (workspace->volume.state != CATALOG_VOLUME_FENCED)
-        rc = note_fenced(node, workspace, incident, err);
+        rc = note_fenced_for_sure(node, workspace, incident, err);
+    if (rc < 0 && err->code == ERR_NO_SPACE) {
+        log_event(LOG_WARN, "workspace-fenced", "workspace", workspace->name, "unwritten",
+                  err->text, NULL);
+        err_clear(err);
+        rc = 0;
+    }
     if (rc == 0)
         rc = FAULT_POINT("workspace.fence-recorded", err);
     if (rc == 0)
@@ -70,6 +88,8 @@ static enum verdict judge(struct node *node, const struct catalog_workspace *wor
     case CATALOG_VOLUME_ATTACHED:
         if (status->dead)
             return workspace->wanted ? DIED : WELL;
+        if (status->fenced) /* not written down yet */
+            return WAITS_TOO_LONG;
         return status->held > 0 && status->held_ns >= (uint64_t)node->volume.disk_wait_ns
                    ? WAITS_TOO_LONG
                    : WELL;
