@@ -92,7 +92,8 @@ class Rig:
         check_logs(self.node)
 
     def check_kernel(self):
-        new = kernel_errors() - self.noise
+        device = os.path.basename(self.site.document()["device"])
+        new = {line for line in kernel_errors() - self.noise if device in line}
         check(not new, f"the kernel reports errors: {sorted(new)[:5]}")
 
 
@@ -128,8 +129,7 @@ def kernel_errors():
     try:
         while True:
             line = os.read(fd, 8192).decode(errors="replace")
-            if any(word in line for word in ("I/O error", "EXT4-fs error", "EXT4-fs warning", "JBD2:",
-                                             "blk_update_request", "Aborting journal")):
+            if any(word in line for word in ("I/O error", "EXT4-fs error", "JBD2:", "Aborting journal")):
                 found.add(line.split("\n")[0])
     except OSError:
         return found
