@@ -17,10 +17,15 @@ from test_volumes_kill import Leftovers  # noqa: E402  pylint: disable=wrong-imp
 from volume_site import keepers, read_text, workers  # noqa: E402  pylint: disable=wrong-import-position
 
 MIB = 1 << 20
-# Points that volumes and their jobs pass; the common ones (publish, catalog, job) are tried on
-# create and mount alone.
-OWN = ("volume", "workspace")
-COMMON = ("publish.", "catalog.", "job.")
+# Points that a job passes; a long run tries those of all jobs, and the common ones, on each.
+OWN = {"create": ("volume-create.", "workspace.create", "volume.", "publish.tree"),
+       "mount": ("volume-attach.", "volume-mount.", "workspace.attached", "workspace.mount"),
+       "unmount": ("volume-unmount.", "volume-detach.", "workspace.unmount", "workspace.detached"),
+       "abandon": ("volume-abandon.", "workspace.abandoned", "workspace.unmount-recorded"),
+       "resize": ("volume-resize.", "workspace.resize"),
+       "resize-detached": ("volume-resize.", "volume-attach.grown", "workspace.resize"),
+       "rm": ("volume-remove.", "workspace.rm", "workspace.bytes")}
+ALL = ("volume", "workspace", "publish.", "catalog.", "job.")
 TEXT = "what was there before\n" * 1000
 
 
@@ -158,10 +163,10 @@ class Ending:
         self.leftovers.kill()
 
 
-def kill_at_each_point(prepare, kind, common=False):
+def kill_at_each_point(prepare, kind):
     hit, tried = 0, 0
     for number, point in enumerate(harness.fault_points()):
-        if not point.startswith(OWN + (COMMON if common else ())):
+        if not point.startswith(ALL if harness.LONG else OWN[kind]):
             continue
         for nth in (1, 2, 3) if harness.LONG else (1,):
             tried += 1
@@ -171,11 +176,11 @@ def kill_at_each_point(prepare, kind, common=False):
 
 
 def test_create(_scratch):
-    kill_at_each_point(prepare_create, "create", common=True)
+    kill_at_each_point(prepare_create, "create")
 
 
 def test_mount(_scratch):
-    kill_at_each_point(prepare_mount, "mount", common=True)
+    kill_at_each_point(prepare_mount, "mount")
 
 
 def test_unmount(_scratch):
