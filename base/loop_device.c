@@ -346,6 +346,8 @@ int loop_device_tune(int number, const struct loop_device_queue *queue)
         failed++;
     if (queue->max_kb > 0 && !set_number(number, "max_sectors_kb", queue->max_kb))
         failed++;
+    if (queue->others > 0 && !set_number(number, "iosched/async_depth", queue->others))
+        failed++;
     return failed;
 }
 

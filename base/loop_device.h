@@ -83,6 +83,8 @@ struct loop_device_queue {
     unsigned max_kb;       /* of one request; 0: as it is */
     unsigned requests;     /* that are under way at once; 0: as it is */
     const char *scheduler; /* "mq-deadline"; NULL: as it is */
+    unsigned others;       /* of the requests, for all but reads that somebody waits for, so that
+                              writes leave those a way; mq-deadline knows it; 0: as it is */
 };
 /* Sets the block queue of a device up, as far as the kernel and sysfs allow. Waits for requests
  * that are under way, so this belongs directly behind the attach. Returns how many of these could

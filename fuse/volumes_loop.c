@@ -43,7 +43,9 @@ static int attach_in_child(void *arg, void *result, int *ret_fd, struct err *err
     /* Else writes that wait for room on the host's disk would leave no way for reads
      * (volume_queue.h). */
     const struct loop_device_queue queue = {.max_kb = VOLUME_MAX_WRITE / 1024,
-                                            .requests = VOLUME_LOOP_REQUESTS};
+                                            .requests = VOLUME_LOOP_REQUESTS,
+                                            .scheduler = "mq-deadline",
+                                            .others = VOLUME_LOOP_OTHERS};
     made->unlimited = loop_device_tune(loop.number, &queue) > 0;
     memcpy(made->path, loop.path, sizeof made->path);
     made->device = loop.device;

@@ -47,6 +47,7 @@ enum {
  * FUSE, and the worker has a buffer for every one. */
 enum {
     VOLUME_LOOP_REQUESTS = 64,
+    VOLUME_LOOP_OTHERS = 48, /* of these, for all but reads: writes that wait leave those a way */
 };
 
 /* Descriptors that keeper gives to a worker, in this order from 3 on. The worker opens everything

@@ -230,7 +230,8 @@ static void test_tune(void **state)
     const struct loop_device_queue queue = {
         .max_kb = 128,
         .requests = 64,
-        .scheduler = strstr(scheduler, "mq-deadline") ? "mq-deadline" : NULL};
+        .scheduler = strstr(scheduler, "mq-deadline") ? "mq-deadline" : NULL,
+        .others = strstr(scheduler, "mq-deadline") ? 48 : 0};
     const struct loop_device_queue before = {
         .max_kb = 1280, .requests = 128, .scheduler = queue.scheduler ? "none" : NULL};
     const struct loop_device_queue nothing = {.max_kb = 0};
@@ -242,8 +243,11 @@ static void test_tune(void **state)
     read_queue(loop.number, "nr_requests", text);
     assert_string_equal(text, "64\n");
     read_queue(loop.number, "scheduler", text);
-    if (queue.scheduler)
+    if (queue.scheduler) {
         assert_non_null(strstr(text, "[mq-deadline]"));
+        read_queue(loop.number, "iosched/async_depth", text);
+        assert_string_equal(text, "48\n");
+    }
     assert_int_equal(loop_device_tune(loop.number, &nothing), 0);
     assert_int_equal(loop_device_tune(loop.number, &wrong), 3);
     read_queue(loop.number, "max_sectors_kb", text);
@@ -255,7 +259,7 @@ static void test_tune(void **state)
     assert_int_equal(pread(file, text, 1, 0), 1);
     assert_int_equal(text[0], 'x');
     assert_int_equal(loop_device_tune(loop.number, &before), 0);
-    assert_int_equal(loop_device_tune(999999, &queue), queue.scheduler ? 3 : 2);
+    assert_int_equal(loop_device_tune(999999, &queue), queue.scheduler ? 4 : 2);
 }
 
 static void test_clear(void **state)
