@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,7 +26,7 @@ enum {
 struct answer {
     int rc;
     struct err err;
-    unsigned char result[DEADLINE_CHILD_RESULT_MAX];
+    _Alignas(max_align_t) unsigned char result[DEADLINE_CHILD_RESULT_MAX];
 };
 
 /* Those that did not die in time. */
