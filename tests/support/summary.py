@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts what meson's test log says: every TAP line, and each test without TAP as one.
 
-usage: summary.py BUILD
+usage: summary.py BUILD...
 
 Prints the names of what failed or was skipped and, as the last line, "N passed, N failed" (with
 ", N skipped" when there is any). Status 1 when something failed or nothing passed.
@@ -34,13 +34,14 @@ def count(entry):
 
 def main():
     passed, failed, skipped = 0, [], []
-    path = os.path.join(sys.argv[1], "meson-logs", "testlog.json")
-    with open(path, encoding="utf-8") as f:
-        for line in f:
-            p, bad, left = count(json.loads(line))
-            passed += p
-            failed += bad
-            skipped += left
+    for build in sys.argv[1:]:
+        path = os.path.join(build, "meson-logs", "testlog.json")
+        with open(path, encoding="utf-8") as f:
+            for line in f:
+                p, bad, left = count(json.loads(line))
+                passed += p
+                failed += bad
+                skipped += left
     for what, names in (("failed", failed), ("skipped", skipped)):
         for name in names:
             print(f"{what}: {name}")

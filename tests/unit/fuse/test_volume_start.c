@@ -18,20 +18,6 @@
 
 /* What a worker has and has not when it serves, and what it refuses to serve. */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum {
-    SANITIZED = 1
-};
-#else
-enum {
-    SANITIZED = 0
-};
-#endif
-
-enum {
-    LOCKED_MAX_MIB = 24,
-};
-
 /* The number after `name` in /proc/PID/status of each thread: calls `look` with its text. */
 static void each_thread(pid_t pid, const char *name, void (*look)(const char *))
 {
@@ -109,56 +95,6 @@ static void it_has_no_rights(void **state)
     assert_true(n > 0);
     root[n] = '\0';
     assert_string_equal(root, rig->directory);
-}
-
-/* A volume of 10 GiB. */
-static int setup_large(void **state)
-{
-    void *scratch = NULL;
-    struct worker_rig *rig = calloc(1, sizeof *rig);
-    if (!rig || scratch_setup(&scratch) != 0)
-        return -1;
-    rig->scratch = scratch;
-    char directory[128];
-    snprintf(directory, sizeof directory, "%s", scratch_path(rig->scratch, "volume"));
-    if (mkdir(directory, 0700) < 0)
-        return -1;
-    worker_rig_make(rig, directory, (uint64_t)10 << 30);
-    *state = rig;
-    return 0;
-}
-
-/* Every page of every private writable mapping is there and locked. */
-static void all_memory_stays(void **state)
-{
-    struct worker_rig *rig = *state;
-    if (SANITIZED)
-        skip(); /* the sanitizers' memory is not locked */
-    worker_rig_serve(rig, NULL);
-    uint64_t locked = atomic_load(&rig->live.header->locked_bytes);
-    assert_int_equal(atomic_load(&rig->live.header->residency), 1);
-    print_message("# locked: %llu KiB\n", (unsigned long long)locked / 1024);
-    assert_in_range(locked, 1 << 20, LOCKED_MAX_MIB << 20);
-    char line[512];
-    char name[512] = "";
-    snprintf(line, sizeof line, "/proc/%d/smaps", (int)rig->pid);
-    cleanup_file FILE *f = fopen(line, "re");
-    assert_non_null(f);
-    unsigned long long size = 0, rss = 0, start = 0, end = 0;
-    char rights[8] = "";
-    int looked = 0;
-    while (fgets(line, sizeof line, f)) {
-        if (sscanf(line, "%llx-%llx %7s", &start, &end, rights) == 3)
-            snprintf(name, sizeof name, "%s", line);
-        (void)sscanf(line, "Size: %llu", &size);
-        (void)sscanf(line, "Rss: %llu", &rss);
-        if (strncmp(line, "VmFlags:", 8) != 0 || strncmp(rights, "rw", 2) != 0)
-            continue;
-        looked++;
-        if (!strstr(line, " lo") || rss != size)
-            fail_msg("%s: %llu of %llu KiB are there; %s", name, rss, size, line);
-    }
-    assert_true(looked > 20);
 }
 
 static void it_waits_for_the_one_before(void **state)
@@ -249,7 +185,6 @@ int main(void)
 #define RIG(f) cmocka_unit_test_setup_teardown(f, worker_rig_setup, worker_rig_teardown)
     const struct CMUnitTest tests[] = {
         RIG(it_has_no_rights),
-        cmocka_unit_test_setup_teardown(all_memory_stays, setup_large, worker_rig_teardown),
         RIG(it_waits_for_the_one_before),
         RIG(it_ends_with_the_mount),
         RIG(it_does_not_wait_when_the_mount_is_gone),
