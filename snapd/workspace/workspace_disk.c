@@ -1,6 +1,7 @@
 #include "workspace_disk.h"
 
 #include "cleanup.h"
+#include "log.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -101,4 +102,17 @@ int workspace_disk_act(struct node *node, const struct workspace_disk_look *look
         break;
     }
     return 0;
+}
+
+void workspace_disk_make_room(struct node *node)
+{
+    struct workspace_disk_look look = {0};
+    struct err failure = ERR_INIT;
+    int rc = workspace_disk_look(node, &look, &failure);
+    if (rc == 0 && (look.free >= WORKSPACE_ROOM_BYTES || look.reserved == 0))
+        return;
+    if (rc == 0)
+        rc = release(node, &failure);
+    log_event(LOG_WARN, rc < 0 ? "volumes-reserve-failed" : "volumes-reserve-released", "data",
+              node->data_dir, "error", rc < 0 ? failure.text : NULL, NULL);
 }

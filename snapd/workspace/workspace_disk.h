@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #define WORKSPACE_RESERVE_BYTES ((uint64_t)256 << 20)
+#define WORKSPACE_ROOM_BYTES    ((uint64_t)16 << 20) /* that an orderly detach needs at most */
 
 /* What is seen. */
 struct workspace_disk_look {
@@ -46,3 +47,6 @@ int workspace_disk_look(struct node *node, struct workspace_disk_look *ret, stru
 /* Does it. ERR_UNSUPPORTED: the file system cannot set bytes aside. */
 int workspace_disk_act(struct node *node, const struct workspace_disk_look *look,
                        enum workspace_disk_action action, struct err *err);
+/* Gives the reserve back when less than WORKSPACE_ROOM_BYTES are free: before a volume is detached,
+ * which writes its disk map anew, as that is the way out of a full disk. Failures are logged. */
+void workspace_disk_make_room(struct node *node);

@@ -2,6 +2,7 @@
 
 #include "fault.h"
 #include "log.h"
+#include "workspace_disk.h"
 #include "workspace_internal.h"
 #include "workspace_path.h"
 
@@ -100,6 +101,7 @@ static void undo(struct node *node, const struct catalog_workspace *row, const s
     if (cause->code == ERR_INTERRUPTED)
         return;
     const char *id = row->volume.id;
+    workspace_disk_make_room(node);
     int rc = volumes_unmount(node->volumes, id, row->mount.path, &failure);
     if (rc == 0)
         rc = volumes_detach(node->volumes, id, WORKSPACE_DETACH_MS, &failure);

@@ -2,6 +2,7 @@
 
 #include "fault.h"
 #include "log.h"
+#include "workspace_disk.h"
 #include "workspace_internal.h"
 
 /* Back to what it was, as somebody uses it or as it hangs: nothing has been taken away. */
@@ -95,6 +96,7 @@ static int unmount_row(struct job *job, const struct catalog_workspace *row, boo
         rc = job_mark(job, give_up ? "abandon" : "unmount", err);
     if (rc < 0)
         return rc;
+    workspace_disk_make_room(node);
     rc = give_up || is_dead(node, row) ? abandon(node, row, err) : let_go(node, row, err);
     if (rc == 0 && known)
         rc = workspace_set_detached(node, row,

@@ -82,6 +82,37 @@ static void test_a_reserve_comes_and_goes(void **state)
     assert_int_equal(workspace_disk_act(world->node, &look, WORKSPACE_DISK_RELEASE, &err), 0);
 }
 
+static void fill_up_to(struct workspace_world *world, uint64_t left)
+{
+    struct workspace_disk_look look = {0};
+    char filler[4200];
+    snprintf(filler, sizeof filler, "%s/filler", world->node->data_dir);
+    assert_int_equal(workspace_disk_look(world->node, &look, NULL), 0);
+    cleanup_fd int fd = open(filler, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(fallocate(fd, 0, 0, (off_t)(look.free - left)), 0);
+}
+
+/* An unmount is the way out of a full disk. */
+static void test_an_unmount_gets_room(void **state)
+{
+    struct workspace_world *world = *state;
+    struct workspace_disk_look look = {.has_workspace = true};
+    assert_int_equal(workspace_disk_look(world->node, &look, NULL), 0);
+    assert_int_equal(workspace_disk_act(world->node, &look, WORKSPACE_DISK_FILL, NULL), 0);
+    workspace_world_do(world, "workspace.create", "w", "{}");
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_int_equal(workspace_disk_look(world->node, &look, NULL), 0);
+    assert_int_equal(look.reserved, 10 * MIB);
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    fill_up_to(world, 2 * MIB);
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_int_equal(workspace_disk_look(world->node, &look, NULL), 0);
+    assert_int_equal(look.reserved, 0);
+    assert_true(look.free >= 10 * MIB);
+}
+
 /* Whatever lies at its name is not taken for it. */
 static void test_what_is_no_reserve_is_left_alone(void **state)
 {
@@ -110,6 +141,7 @@ int main(void)
         cmocka_unit_test(test_what_is_decided),
         cmocka_unit_test_setup_teardown(test_a_reserve_comes_and_goes, setup,
                                         workspace_world_teardown),
+        cmocka_unit_test_setup_teardown(test_an_unmount_gets_room, setup, workspace_world_teardown),
         cmocka_unit_test_setup_teardown(test_what_is_no_reserve_is_left_alone, setup,
                                         workspace_world_teardown),
     };
