@@ -1,5 +1,6 @@
 #include "workspace_disk.h"
 
+#include "catalog_event.h"
 #include "cleanup.h"
 #include "log.h"
 
@@ -115,4 +116,6 @@ void workspace_disk_make_room(struct node *node)
         rc = release(node, &failure);
     log_event(LOG_WARN, rc < 0 ? "volumes-reserve-failed" : "volumes-reserve-released", "data",
               node->data_dir, "error", rc < 0 ? failure.text : NULL, NULL);
+    if (rc == 0)
+        (void)catalog_event_add(node->catalog, "volumes-reserve-released", "node", NULL, NULL);
 }

@@ -20,7 +20,8 @@
 #include <stdint.h>
 
 #define WORKSPACE_RESERVE_BYTES ((uint64_t)256 << 20)
-#define WORKSPACE_ROOM_BYTES    ((uint64_t)16 << 20) /* that an orderly detach needs at most */
+/* For a detach and the catalog. */
+#define WORKSPACE_ROOM_BYTES ((uint64_t)16 << 20)
 
 /* What is seen. */
 struct workspace_disk_look {

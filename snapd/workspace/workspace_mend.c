@@ -2,6 +2,7 @@
 
 #include "fault.h"
 #include "log.h"
+#include "workspace_disk.h"
 #include "workspace_internal.h"
 
 static const char *how_it_died(const struct volume_status *status)
@@ -22,6 +23,8 @@ static int note_fenced(struct node *node, const struct catalog_workspace *worksp
     if (rc == 0)
         rc = catalog_volume_set_incident(catalog, workspace->volume.id, incident, err);
     if (rc == 0)
+        rc = FAULT_POINT("workspace.fence-record", err);
+    if (rc == 0)
         rc = catalog_commit(catalog, err);
     if (rc < 0)
         catalog_rollback(catalog);
@@ -35,8 +38,10 @@ static int note_fenced_for_sure(struct node *node, const struct catalog_workspac
                                 const char *incident, struct err *err)
 {
     int rc = note_fenced(node, workspace, incident, err);
-    if (rc == 0 || err->code != ERR_NO_SPACE || !node_reserve_release(node))
+    if (rc == 0 || err->code != ERR_NO_SPACE)
         return rc;
+    workspace_disk_make_room(node);
+    (void)node_reserve_release(node);
     err_clear(err);
     return note_fenced(node, workspace, incident, err);
 }

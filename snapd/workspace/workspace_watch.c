@@ -120,6 +120,8 @@ static void look_at_waiting(struct workspace_watch *watch, struct seen *seen,
     if (waits == seen->waits)
         return;
     seen->waits = waits;
+    if (waits)
+        workspace_disk_make_room(watch->node); /* the event needs some too */
     snprintf(detail, sizeof detail, "%llu requests wait for the disk of the host",
              (unsigned long long)status->held);
     note(watch->node, seen->id, waits ? "workspace-writes-wait" : "workspace-writes-go-on",

@@ -10,7 +10,10 @@
 #include "workspace_mend.h"
 #include "workspace_monitor.h"
 
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static int setup(void **state)
 {
@@ -124,6 +127,45 @@ static void test_a_fence_is_repeated(void **state)
     assert_int_equal(workspace_world_events(world, "w", "workspace-fenced"), 1);
 }
 
+/* The catalog has no room: the reserves are given back for it. */
+static void test_a_fence_on_a_full_catalog(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->held = 1;
+    fake_volumes_only()->held_ns = UINT64_MAX;
+    workspace_world_stop(world);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        setenv("VARVE_FAULT", "workspace.fence-record=enospc", 1);
+        workspace_world_start(world);
+        (void)mend(world);
+        struct stat st = {.st_blocks = 1};
+        bool released = fstatat(world->node->data_fd, "reserve", &st, 0) == 0 && st.st_size == 0;
+        workspace_world_stop(world);
+        _exit(released ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0); /* the point was hit */
+    workspace_world_start(world);
+    assert_true(fake_volumes_only()->fenced);
+    assert_int_equal(fake_volumes_only()->fences, 1);
+    assert_string_equal(workspace_world_rows(world, "w"), "fenced at at mounted");
+}
+
+/* As a former life, or a full disk, leaves it. */
+static void test_a_fence_is_written_down_later(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->fenced = true;
+    assert_string_equal(workspace_world_state(world, "w"), "fenced");
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_rows(world, "w"), "fenced at at mounted");
+    assert_int_equal(workspace_world_events(world, "w", "workspace-fenced"), 1);
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "full disk"));
+}
+
 static void test_a_restart_leaves_a_fenced_one(void **state)
 {
     struct workspace_world *world = *state;
@@ -190,6 +232,8 @@ int main(void)
         with_mounted(test_a_claimed_one_is_left_for_later),
         with_mounted(test_waiting_too_long_is_fenced),
         with_mounted(test_a_fence_is_repeated),
+        with_mounted(test_a_fence_on_a_full_catalog),
+        with_mounted(test_a_fence_is_written_down_later),
         with_mounted(test_a_restart_leaves_a_fenced_one),
         with_mounted(test_the_last_holder_has_gone),
         with_mounted(test_a_stop),
