@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The disk of the host is full: writes of a workspace are held and reads go on, until there is room
+again, or until the time is over and the workspace is fenced with all that it had written."""
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+import harness  # noqa: E402  pylint: disable=wrong-import-position
+from harness import check, check_equal, run, wait_for  # noqa: E402  pylint: disable=C0413
+from agreement import check_agreement, rows  # noqa: E402  pylint: disable=wrong-import-position
+
+MIB = 1 << 20
+
+
+class Site:
+    """A node whose data lies on a small ext4 of its own, with one mounted workspace in it."""
+
+    def __init__(self, scratch, disk_wait):
+        self.disk = scratch.path("disk")
+        self.image = scratch.path("disk.img")
+        self.path = scratch.path("w")
+        os.makedirs(self.disk)
+        os.makedirs(self.path)
+        run(["truncate", "-s", "400M", self.image])
+        run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", self.image])
+        run(["mount", "-o", "loop", self.image, self.disk])
+        self.node = scratch.node(data=os.path.join(self.disk, "data"),
+                                 config=f"[volume]\ndisk_wait = {disk_wait}\n").start()
+        self.node.ok("workspace", "create", "w", "--size", "300M")
+        self.node.ok("workspace", "mount", "w", self.path)
+        self.reserve = os.path.join(self.node.data, "volumes-reserve")
+        wait_for(lambda: os.path.exists(self.reserve) and
+                 os.stat(self.reserve).st_blocks * 512 > 16 * MIB, 30, "the reserve")
+        self.kept = os.urandom(8 * MIB)
+        with open(f"{self.path}/kept", "wb") as f:
+            f.write(self.kept)
+            os.fsync(f.fileno())
+
+    def inspect(self):
+        return self.node.ok("workspace", "inspect", "w")
+
+    def fill(self):
+        """Leaves 4 MiB of the disk."""
+        fs = os.statvfs(self.disk)
+        with open(f"{self.disk}/filler", "wb") as f:
+            os.posix_fallocate(f.fileno(), 0, fs.f_bavail * fs.f_frsize - 4 * MIB)
+
+    def read_kept(self):
+        """Past the cache of the workspace's file system."""
+        out = subprocess.run(["dd", f"if={self.path}/kept", "bs=1M", "iflag=direct"],
+                             capture_output=True, check=False, timeout=60)
+        check_equal(out.returncode, 0, f"status of a read ({out.stderr})")
+        check(out.stdout == self.kept, "what was written before has changed")
+
+    def events(self):
+        return [e for (e,) in rows(self.node, "SELECT event FROM events ORDER BY id")]
+
+    def stop(self):
+        self.node.call("workspace", "unmount", "w", "--abandon")
+        self.node.ok("workspace", "rm", "w")
+        self.node.stop()
+
+
+class Writer(threading.Thread):
+    """Writes and syncs 64 MiB into the workspace."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.path = path
+        self.bytes = os.urandom(64 * MIB)
+        self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            with open(self.path, "wb") as f:
+                f.write(self.bytes)
+                os.fsync(f.fileno())
+        except OSError as error:
+            self.error = error
+
+
+def held(site):
+    """Nothing of the reserve is left, and still a write waits."""
+    waiting = site.inspect()["waiting"]
+    return not os.path.exists(site.reserve) and waiting["requests"] > 0 and waiting["seconds"] > 1
+
+
+def test_a_write_waits_for_room(scratch):
+    site = Site(scratch, "10m")
+    site.fill()
+    writer = Writer(f"{site.path}/big")
+    wait_for(lambda: held(site), 60, "a write that waits")
+    check(writer.is_alive(), f"the write has ended: {writer.error}")
+    site.read_kept()
+    check_equal(site.inspect()["state"], "mounted", "state")
+    # The daemon may end meanwhile.
+    site.node.kill()
+    time.sleep(1)
+    site.node.start()
+    wait_for(lambda: site.events().count("workspace-writes-wait") == 2, 30,
+             "the write still waiting, and told by the new daemon")
+    os.unlink(f"{site.disk}/filler")
+    writer.join(90)
+    check(not writer.is_alive(), "the write does not end although there is room")
+    check_equal(writer.error, None, "error of the write")
+    wait_for(lambda: site.inspect()["waiting"]["requests"] == 0, 30, "nothing waiting")
+    site.read_kept()
+    with open(f"{site.path}/big", "rb") as f:
+        check_equal(hashlib.sha256(f.read()).hexdigest(),
+                    hashlib.sha256(writer.bytes).hexdigest(), "what was written meanwhile")
+    wait_for(lambda: "workspace-writes-go-on" in site.events(), 30, "word that writes go on")
+    check("volumes-reserve-released" in site.events(), f"events: {site.events()}")
+    wait_for(lambda: os.path.exists(site.reserve), 60, "the reserve once more")
+    check_agreement(site.node)
+    site.stop()
+    check_equal(os.listdir(f"{site.node.data}/volumes"), [], "volumes that are left")
+
+
+def test_after_the_time_it_is_fenced(scratch):
+    site = Site(scratch, "4s")
+    site.fill()
+    writer = Writer(f"{site.path}/big")
+    wait_for(lambda: site.inspect()["state"] == "fenced", 90, "the fence")
+    writer.join(60)
+    check(not writer.is_alive(), "a write of a fenced workspace hangs")
+    check(isinstance(writer.error, OSError), "a write that could not be kept had no error")
+    document = site.inspect()
+    check("disk" in document["incident"]["what"], f"incident: {document['incident']}")
+    check("workspace-fenced" in site.events(), f"events: {site.events()}")
+    site.node.fails(4, "workspace", "mount", "w", site.path, says=["fenced"])
+    # A restart leaves it as it is.
+    site.node.stop()
+    site.node.start()
+    check_equal(site.inspect()["state"], "fenced", "state after a restart")
+    check_agreement(site.node)
+    os.unlink(f"{site.disk}/filler")
+    site.node.ok("workspace", "unmount", "w")
+    check_equal(site.node.ok("workspace", "mount", "w", site.path)["state"], "mounted", "state")
+    site.read_kept()
+    again = Writer(f"{site.path}/again")
+    again.join(60)
+    check(not again.is_alive() and again.error is None, f"a write afterwards: {again.error}")
+    site.node.ok("workspace", "unmount", "w")
+    check_agreement(site.node)
+    site.stop()
+
+
+def test_admission(scratch):
+    site = Site(scratch, "10m")
+    line = site.node.fails(1, "workspace", "create", "x", "--size", "4G", says=["overcommit"])
+    check("GiB" in line or "MiB" in line, f"no numbers: {line}")
+    site.node.fails(1, "workspace", "resize", "w", "4G", says=["overcommit"])
+    before = site.inspect()["filesystem"]["size"]
+    site.node.ok("workspace", "resize", "w", "320M")
+    check_equal(site.inspect()["size"], 320 * MIB, "size")
+    site.node.ok("workspace", "unmount", "w")
+    site.node.ok("workspace", "mount", "w", site.path)  # for hosts that grow no mounted ext4
+    check(site.inspect()["filesystem"]["size"] > before, "the file system has not grown")
+    site.stop()
+
+
+if __name__ == "__main__":
+    harness.main(globals())
