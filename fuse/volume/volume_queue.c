@@ -235,7 +235,8 @@ static bool park(struct volume_slot *slot, struct volume_tasks *list,
     if (list == &queue->absent && list->count == 0)
         queue->absent_retry_ns = retry;
     append(queue, list, parked);
-    (void)pthread_cond_signal(&queue->changed);
+    /* All, as one who waits himself listens too and would do nothing with it. */
+    (void)pthread_cond_broadcast(&queue->changed);
     return true;
 }
 
@@ -413,14 +414,6 @@ void volume_queue_park_thread(struct volume_slot *slot)
         else
             (void)pthread_cond_wait(&queue->changed, &queue->lock);
     }
-    (void)pthread_mutex_unlock(&queue->lock);
-}
-
-void volume_queue_wake(struct volume_queue *queue)
-{
-    (void)pthread_mutex_lock(&queue->lock);
-    queue->paced_ready_ns = 0;
-    (void)pthread_cond_broadcast(&queue->changed);
     (void)pthread_mutex_unlock(&queue->lock);
 }
 

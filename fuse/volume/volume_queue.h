@@ -13,7 +13,8 @@
  *   paced    the volume's rate limit says "later" (volume_pace.h); in the order of arrival
  *   absent   blocks that only the remote has; tried again every VOLUME_RETRY_MS
  *
- * VOLUME_PARK_THREADS more threads do what was parked when its time has come.
+ * VOLUME_PARK_THREADS more threads do what was parked when its time has come. Limits and orders in
+ * the live map are noticed within VOLUME_RETRY_MS.
  *
  * Why there is always a buffer: the loop device has at most VOLUME_LOOP_REQUESTS requests under
  * way, none larger than VOLUME_MAX_WRITE, so that each is one request here (varved sets its queue
@@ -121,8 +122,5 @@ int volume_queue_slot(struct volume_queue *queue, bool reads, struct volume_slot
 void volume_queue_do(struct volume_slot *slot, const struct volume_task *task);
 /* Body of a parking thread; returns after volume_queue_stop(). */
 void volume_queue_park_thread(struct volume_slot *slot);
-/* To be called when a limit or an order in the live map has changed; without it they are noticed
- * within VOLUME_RETRY_MS. */
-void volume_queue_wake(struct volume_queue *queue);
 /* From here on nothing waits: what is parked, and what would be, is answered with EIO. */
 void volume_queue_stop(struct volume_queue *queue);

@@ -303,10 +303,3 @@ void volume_session_forget_attr(struct volume_session *session)
     /* ENOENT: the kernel has never looked. */
     (void)fuse_lowlevel_notify_inval_inode(session->fuse, VOLUME_NODE_DEVICE, -1, 0);
 }
-
-void volume_session_close(struct volume_session *session)
-{
-    if (session->fuse)
-        fuse_session_destroy(session->fuse);
-    session->fuse = NULL;
-}

@@ -31,9 +31,9 @@ struct fuse_lowlevel_ops;
 struct fuse_conn_info;
 
 struct volume_session {
-    int fuse_fd;                    /* owned, by `fuse` */
+    int fuse_fd;                    /* owned */
     struct live_map_header *header; /* borrowed */
-    struct fuse_session *fuse;      /* owned */
+    struct fuse_session *fuse;      /* as long as the process */
     bool resends;                   /* the kernel can send again */
     bool started;                   /* a worker served before this one */
     uint64_t init_unique;           /* of the kernel's INIT that was read and is not answered; 0 */
@@ -55,7 +55,6 @@ int volume_session_begin(struct volume_session *session, struct volume_slot *slo
 void volume_session_serve(struct volume_session *session, struct volume_slot *slot);
 /* The kernel asks for the attributes of `device` again: its size has changed. */
 void volume_session_forget_attr(struct volume_session *session);
-void volume_session_close(struct volume_session *session);
 
 /* For operations: the slot of the calling thread, and the number of the request in it, without the
  * bit that says that it was sent again. */

@@ -204,6 +204,55 @@ static void a_fenced_volume_is_read_only(void **state)
     assert_int_equal(atomic_load(&stage->answers), 4);
 }
 
+struct waiter {
+    struct stage *stage;
+    struct volume_slot slot;
+};
+
+static void *wait_without_a_buffer(void *arg)
+{
+    struct waiter *waiter = arg;
+    const struct volume_task task = {.op = VOLUME_TASK_READ,
+                                     .offset = (uint64_t)ABSENT_FIRST * VOLUME_CHUNK,
+                                     .len = VOLUME_CHUNK,
+                                     .payload = waiter->slot.buffer->payload};
+    volume_queue_do(&waiter->slot, &task);
+    return NULL;
+}
+
+/* A thread that had no buffer to park its request with waits on its own. What is parked meanwhile
+ * is news for the parking threads, whoever else listens. */
+static void a_thread_that_waits_itself_takes_no_news_away(void **state)
+{
+    struct stage *stage = *state;
+    struct live_map_header *header = stage->site.live.header;
+    struct waiter waiter = {.stage = stage};
+    struct err err = ERR_INIT;
+    pthread_t thread;
+    assert_int_equal(volume_queue_slot(&stage->queue, true, &waiter.slot, &err), 0);
+    (void)pthread_mutex_lock(&stage->queue.lock);
+    struct volume_buffer *all = stage->queue.free_buffers;
+    stage->queue.free_buffers = NULL;
+    (void)pthread_mutex_unlock(&stage->queue.lock);
+    assert_int_equal(pthread_create(&thread, NULL, wait_without_a_buffer, &waiter), 0);
+    const struct timespec pause = {.tv_nsec = 50000000};
+    (void)nanosleep(&pause, NULL);
+    assert_int_equal(atomic_load(&header->in_flight), 1);
+    assert_int_equal(atomic_load(&header->absent), 0);
+    (void)pthread_mutex_lock(&stage->queue.lock);
+    stage->queue.free_buffers = all;
+    (void)pthread_mutex_unlock(&stage->queue.lock);
+    /* Beyond the first few, each is parked, alone. */
+    atomic_store(&header->limit_ops, 200);
+    for (int i = 1; i <= 400; i++) {
+        submit(stage, VOLUME_TASK_WRITE, 20 + (uint64_t)i % 8);
+        await_answers(stage, i);
+    }
+    volume_queue_stop(&stage->queue);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(&stage->failures), 1);
+}
+
 int main(void)
 {
 #define STAGE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -213,6 +262,7 @@ int main(void)
         STAGE(parked_tasks_give_everything_back),
         STAGE(paced_tasks_keep_their_order),
         STAGE(a_fenced_volume_is_read_only),
+        STAGE(a_thread_that_waits_itself_takes_no_news_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
