@@ -38,11 +38,12 @@ enum {
 };
 /* Facts, in `facts`; written by the worker alone. */
 enum {
-    LIVE_FACT_READY = 1,     /* INIT is answered, requests are served */
-    LIVE_FACT_OPEN = 2,      /* `device` is open: OPEN seen and no RELEASE for it yet */
-    LIVE_FACT_CLOSED = 4,    /* after the final cut: the map on disk is closed, writes are EIO */
-    LIVE_FACT_RESENDS = 8,   /* the kernel sends unanswered requests again (Linux 6.9) */
-    LIVE_FACT_DESTROYED = 16 /* FUSE_DESTROY was seen, or the connection is gone */
+    LIVE_FACT_READY = 1,      /* INIT is answered, requests are served */
+    LIVE_FACT_OPEN = 2,       /* `device` is open: OPEN seen and no RELEASE for it yet */
+    LIVE_FACT_CLOSED = 4,     /* after the final cut: the map on disk is closed, writes are EIO */
+    LIVE_FACT_RESENDS = 8,    /* the kernel sends unanswered requests again (Linux 6.9) */
+    LIVE_FACT_DESTROYED = 16, /* FUSE_DESTROY was seen, or the connection is gone */
+    LIVE_FACT_FAILED = 32,    /* a sync of data or map has failed: every flush is an error */
 };
 
 struct live_map_header {

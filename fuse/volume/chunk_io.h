@@ -26,14 +26,15 @@
  * Failures: 0 or -errno, no text, as this is the request path; -ENOSPC and -EDQUOT mean that
  * nothing was answered yet and the request can be repeated as a whole. -EAGAIN: a read of blocks
  * that are only in the remote. A sync that failed is final (the kernel may have dropped what it
- * could not write): every later flush fails with the same.
+ * could not write): every later flush fails, in every successor too (LIVE_FACT_FAILED), as the
+ * kernel tells of it once, and the flush that it told may be asked of the successor again.
  *
  * How `data` is written: with O_DIRECT where the host's file system has it, so that the ext4 above
  * has the only page cache, and an error of the disk belongs to the request that met it; buffered
  * elsewhere. Builds with fault points read VARVE_VOLUME_DATA (direct, buffered).
  *
- * Of the live map's header it writes `size`, `local_chunks`, `map_blocks`, `data_mode` and the fact
- * LIVE_FACT_CLOSED; the other counters are the caller's.
+ * Of the live map's header it writes `size`, `local_chunks`, `map_blocks`, `data_mode` and the
+ * facts LIVE_FACT_CLOSED and LIVE_FACT_FAILED; the other counters are the caller's.
  *
  * Nothing here allocates after chunk_io_open(), but chunk_io_finish() and flushes that write the
  * map anew open a file.

@@ -54,6 +54,14 @@ static void collect(struct chunk_io *io, struct scan *scan)
     }
 }
 
+/* First for successors: this process may end before its own answer is out. */
+static int fail_for_good(struct chunk_io *io, int rc)
+{
+    atomic_fetch_or(&io->live->header->facts, LIVE_FACT_FAILED);
+    io->failed = rc;
+    return rc;
+}
+
 static int sync_data(struct chunk_io *io)
 {
     if (!atomic_exchange(&io->dirty, false))
@@ -61,8 +69,7 @@ static int sync_data(struct chunk_io *io)
     if (fdatasync(io->data_fd) == 0)
         return 0;
     /* Room that is missing here was missing too late: the pages may be gone. */
-    io->failed = errno == ENOSPC || errno == EDQUOT ? -EIO : -errno;
-    return io->failed;
+    return fail_for_good(io, errno == ENOSPC || errno == EDQUOT ? -EIO : -errno);
 }
 
 static int give_collected(void *arg, struct map_record *ret)
@@ -103,7 +110,7 @@ static int log_collected(struct chunk_io *io, struct scan *scan)
     if (rc == 0)
         rc = FAULT_POINT("volume.map-synced", NULL);
     if (rc < 0 && io->log->broken)
-        io->failed = rc;
+        (void)fail_for_good(io, rc);
     if (rc == 0)
         clear_unlogged(io, scan);
     set_map_blocks(io);
@@ -131,7 +138,7 @@ static void shorten_log(struct chunk_io *io)
         return;
     int rc = chunk_io_rewrite(io, false, NULL);
     if (rc < 0 && io->log->broken)
-        io->failed = rc;
+        (void)fail_for_good(io, rc);
     io->rewrite_at = rc < 0 ? map_log_length(io->log) + MAP_LOG_LONG : 0;
 }
 

@@ -134,6 +134,7 @@ static int open_parts(struct chunk_io *io, struct err *err)
     if (rc < 0)
         return rc;
     io->finished = (atomic_load(&header->facts) & LIVE_FACT_CLOSED) != 0;
+    io->failed = (atomic_load(&header->facts) & LIVE_FACT_FAILED) != 0 ? -EIO : 0;
     if (io->log->closed && !io->finished)
         rc = mark_in_use(io, err);
     atomic_store(&header->data_mode, (uint32_t)io->mode);

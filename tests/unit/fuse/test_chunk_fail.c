@@ -286,7 +286,11 @@ static void test_sync_of_data_that_fails(void **state)
         assert_int_equal(chunk_io_flush(&volume->site.io), -EIO); /* for good */
         assert_true(chunk_io_finish(&volume->site.io, NULL) < 0);
         assert_bytes(volume, 'a', 64 * K, 0);
+        /* A successor, of which the same flush may be asked again. */
         chunk_site_restart(&volume->site);
+        assert_int_equal(chunk_io_flush(&volume->site.io), -EIO);
+        assert_true(chunk_io_finish(&volume->site.io, NULL) < 0);
+        chunk_site_power_cut(&volume->site);
         assert_int_equal(chunk_io_flush(&volume->site.io), 0);
     }
 }
@@ -298,6 +302,8 @@ static void test_sync_of_the_map_that_fails(void **state)
     fail_map_sync = EIO;
     assert_int_equal(chunk_io_flush(&volume->site.io), -EIO);
     fail_map_sync = 0;
+    assert_int_equal(chunk_io_flush(&volume->site.io), -EIO);
+    chunk_site_restart(&volume->site);
     assert_int_equal(chunk_io_flush(&volume->site.io), -EIO);
 }
 
