@@ -180,6 +180,25 @@ static void a_stopped_one_shows_no_heartbeat(void **state)
     assert_true(atomic_load(&rig->live.header->heartbeat_ns) > beat);
 }
 
+/* Another libfuse, of an upgrade of the host, could answer the recorded INIT otherwise, or be none
+ * that this program can be started with. */
+static void an_upgrade_of_libfuse_changes_nothing(void **state)
+{
+    struct worker_rig *rig = *state;
+    char line[512];
+    int lines = 0;
+    worker_rig_serve(rig, NULL);
+    snprintf(line, sizeof line, "/proc/%d/maps", (int)rig->pid);
+    cleanup_file FILE *f = fopen(line, "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        lines++;
+        if (strstr(line, "libfuse"))
+            fail_msg("%s", line);
+    }
+    assert_true(lines > 10);
+}
+
 int main(void)
 {
 #define RIG(f) cmocka_unit_test_setup_teardown(f, worker_rig_setup, worker_rig_teardown)
@@ -191,6 +210,7 @@ int main(void)
         RIG(what_does_not_belong_together_is_refused),
         RIG(a_later_format_is_refused),
         RIG(a_stopped_one_shows_no_heartbeat),
+        RIG(an_upgrade_of_libfuse_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
