@@ -29,6 +29,7 @@ enum {
     LIVE_MAP_VERSION = 1,
     LIVE_MAP_INIT_MAX = 256, /* bytes of a FUSE_INIT message; 7.45 has 104 and 80 */
     LIVE_MAP_TEXT_MAX = 512,
+    LIVE_MAP_OPENS_KEPT = 8,
 };
 #define LIVE_MAP_MAGIC "VRVLIVE1"
 
@@ -91,6 +92,9 @@ struct live_map_header {
     _Atomic uint32_t reserved2;
     _Atomic uint64_t limit_bytes; /* bytes per second, reads and writes together; 0 none */
     _Atomic uint64_t limit_ops;   /* the same in requests */
+
+    /* By the worker: those that were counted before `open_unique`, the newest first. */
+    _Atomic uint64_t open_before[LIVE_MAP_OPENS_KEPT];
 };
 _Static_assert(sizeof(struct live_map_header) <= LIVE_MAP_HEADER_BYTES, "one page");
 

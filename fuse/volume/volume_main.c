@@ -6,6 +6,7 @@
 #include "volume.h"
 #include "volume_confine.h"
 #include "volume_control.h"
+#include "volume_opens.h"
 #include "volume_ops.h"
 
 #include <fcntl.h>
@@ -196,7 +197,7 @@ static int begin(struct reader *reader)
 {
     struct live_map_header *header = volume.header;
     struct err err = ERR_INIT;
-    volume_ops_settle(&volume);
+    volume_opens_settle(header);
     int rc = volume_session_begin(&volume.session, &reader->slot, &err);
     if (rc < 0) {
         end(fail(header, &err));

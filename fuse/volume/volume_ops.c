@@ -3,6 +3,7 @@
 
 #include "cleanup.h"
 #include "fault.h"
+#include "volume_opens.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -91,38 +92,6 @@ static void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *f
     (void)fuse_reply_attr(req, &st, VOLUME_ENTRY_SECONDS);
 }
 
-/* Says in the live map what the count will be, counts; see the header. Under open_lock. */
-static void count_open(struct volume *volume, int64_t by)
-{
-    struct live_map_header *header = volume->header;
-    uint64_t unique = volume_session_unique();
-    if (atomic_load(&header->open_unique) == unique)
-        return; /* by the one who died */
-    uint64_t opens = atomic_load(&header->opens);
-    uint64_t target = by < 0 && opens == 0 ? 0 : opens + (uint64_t)by;
-    atomic_store(&header->open_unique, 0);
-    atomic_store(&header->open_target, target);
-    atomic_store(&header->open_unique, unique);
-    (void)FAULT_POINT("volume.open-noted", NULL);
-    atomic_store(&header->opens, target);
-    if (target > 0)
-        atomic_fetch_or(&header->facts, LIVE_FACT_OPEN);
-    else
-        atomic_fetch_and(&header->facts, ~(uint32_t)LIVE_FACT_OPEN);
-    (void)FAULT_POINT("volume.open-counted", NULL);
-}
-
-void volume_ops_settle(struct volume *volume)
-{
-    struct live_map_header *header = volume->header;
-    if (atomic_load(&header->open_unique) != 0)
-        atomic_store(&header->opens, atomic_load(&header->open_target));
-    if (atomic_load(&header->opens) > 0)
-        atomic_fetch_or(&header->facts, LIVE_FACT_OPEN);
-    else
-        atomic_fetch_and(&header->facts, ~(uint32_t)LIVE_FACT_OPEN);
-}
-
 static void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 {
     (void)fi;
@@ -137,7 +106,7 @@ static void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
         .open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES | FOPEN_NOFLUSH,
     };
     (void)pthread_mutex_lock(&volume->open_lock);
-    count_open(volume, 1);
+    volume_opens_count(volume->header, volume_session_unique(), 1);
     (void)fuse_reply_buf(req, (const char *)&out, sizeof out);
     (void)FAULT_POINT("volume.open-answered", NULL);
     (void)pthread_mutex_unlock(&volume->open_lock);
@@ -149,7 +118,7 @@ static void op_release(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *f
     struct volume *volume = volume_of(req);
     (void)pthread_mutex_lock(&volume->open_lock);
     if (node == VOLUME_NODE_DEVICE)
-        count_open(volume, -1);
+        volume_opens_count(volume->header, volume_session_unique(), -1);
     (void)fuse_reply_err(req, 0);
     (void)FAULT_POINT("volume.open-answered", NULL);
     (void)pthread_mutex_unlock(&volume->open_lock);

@@ -4,10 +4,6 @@
  * knows what another one was asked. Everything that is not needed to serve `device` to a loop
  * device, or to look at it with ls and stat, is ENOSYS, which the kernel remembers and asks no
  * more. Requests that are not aligned to blocks are EINVAL.
- *
- * OPEN and RELEASE are counted in the live map, since detaching waits for the last RELEASE. Such a
- * request may be sent again after a kill, counted or not: its unique number and the count after it
- * are written down before, so that it counts once.
  */
 #pragma once
 
@@ -20,5 +16,3 @@ extern const struct fuse_lowlevel_ops volume_ops;
 
 /* For volume_queue_init(): the argument is not used. */
 void volume_ops_answer(void *arg, const struct volume_task *task, int result);
-/* Finishes the counting that a killed worker had begun; at start. */
-void volume_ops_settle(struct volume *volume);
