@@ -12,12 +12,17 @@
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#ifndef PR_SET_IO_FLUSHER
+#define PR_SET_IO_FLUSHER 57
+#endif
 
 static int say(const char *what)
 {
@@ -80,6 +85,9 @@ static int listen_here(void)
 /* What helps and is not relied on. */
 static void ask_favours(void)
 {
+    /* Memory for a fork is not waited for by writing to disks whose worker is to be forked. Workers
+     * inherit it, also for their start. */
+    (void)prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
         (void)!write(fd, "-950", 4);
