@@ -52,8 +52,7 @@ static bool is_node(fuse_ino_t node)
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
     (void)userdata;
-    conn->want =
-        conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS);
+    conn->want = conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO);
     conn->max_write = VOLUME_MAX_WRITE;
     conn->max_readahead = 0;
     conn->max_background = VOLUME_MAX_BACKGROUND;

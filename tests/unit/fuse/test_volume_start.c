@@ -2,6 +2,7 @@
 #include "worker_rig.h"
 
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
@@ -180,6 +181,30 @@ static void a_stopped_one_shows_no_heartbeat(void **state)
     assert_true(atomic_load(&rig->live.header->heartbeat_ns) > beat);
 }
 
+/* docs/FORMAT.md, "FUSE constants". */
+static void the_reply_to_init_is_that_of_the_format(void **state)
+{
+    struct worker_rig *rig = *state;
+    const struct live_map_header *header = rig->live.header;
+    struct fuse_out_header head;
+    struct fuse_init_out init;
+    worker_rig_serve(rig, NULL);
+    assert_int_equal(header->init_reply_len, sizeof head + sizeof init);
+    memcpy(&head, header->init_reply, sizeof head);
+    memcpy(&init, header->init_reply + sizeof head, sizeof init);
+    assert_int_equal(head.unique, 0);
+    assert_int_equal(init.major, 7);
+    assert_true(init.minor >= 31);
+    assert_int_equal(init.max_write, VOLUME_MAX_WRITE);
+    assert_int_equal(init.max_readahead, 0);
+    assert_int_equal(init.max_background, VOLUME_MAX_BACKGROUND);
+    assert_int_equal(init.congestion_threshold, VOLUME_CONGESTION);
+    assert_int_equal(init.max_pages, VOLUME_MAX_WRITE / 4096);
+    assert_int_equal(init.flags & ~FUSE_INIT_EXT,
+                     FUSE_ASYNC_READ | FUSE_ASYNC_DIO | FUSE_BIG_WRITES | FUSE_MAX_PAGES);
+    assert_int_equal(init.flags2, 0);
+}
+
 /* Another libfuse, of an upgrade of the host, could answer the recorded INIT otherwise, or be none
  * that this program can be started with. */
 static void an_upgrade_of_libfuse_changes_nothing(void **state)
@@ -210,6 +235,7 @@ int main(void)
         RIG(what_does_not_belong_together_is_refused),
         RIG(a_later_format_is_refused),
         RIG(a_stopped_one_shows_no_heartbeat),
+        RIG(the_reply_to_init_is_that_of_the_format),
         RIG(an_upgrade_of_libfuse_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
