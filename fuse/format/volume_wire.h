@@ -4,16 +4,15 @@
  * Both are SOCK_SEQPACKET sockets; every message is one structure of fixed size, and is answered by
  * one or more of the same kind with `status` set (0 or -errno) and `text` saying why. The two ends
  * may come from different versions, as upgrades do not restart workers: magic and version are
- * compared, an unknown operation is answered with -EOPNOTSUPP, fields are only added where 0 means
- * what was before. Whoever connects must be root (SO_PEERCRED): the sockets lie in the run
- * directory, which is closed.
+ * compared (a worker hangs up on another version, keeper answers -EPROTONOSUPPORT), an unknown
+ * operation is answered with -EOPNOTSUPP, fields are only added where 0 means what was before.
+ * Whoever connects must be root (SO_PEERCRED): the sockets lie in the run directory, which is
+ * closed.
  *
  * Control socket of a worker: RUN/workers/ID.sock. It was bound and listened on by varved, and is
  * held by keeper too, so that it outlives workers: what is said to a dead one waits for its
- * successor.
- *
- * What is said to a dead worker waits for its successor; what a dying one had taken and not
- * answered is asked again, so every operation can be repeated.
+ * successor. What a dying one had taken and not answered is asked again, so every operation can be
+ * repeated.
  *
  * Keeper's socket: RUN/keeper.sock. Keeper (keeper/keeper.h) answers the requests of a connection
  * one after the other; EVENT messages come in between, on connections that asked for them.
@@ -51,8 +50,9 @@ enum volume_wire_op {
     /* arg[0]: the new, larger size in bytes; the memfd has been extended. `data` grows, the map is
      * mapped again. */
     VOLUME_WIRE_RESIZE,
-    /* The final cut. -EBUSY while `device` is open; then flush, and the disk map is closed; writes
-     * are refused from here on. */
+    /* The final cut. -EBUSY while `device` is open, unless arg[0] is 1 (when it is known that the
+     * count of opens is wrong); then flush, and the disk map is closed; writes are refused from
+     * here on. */
     VOLUME_WIRE_CLOSE,
     /* The worker answers and ends with VOLUME_EXIT_STOPPED; -EBUSY unless closed or arg[0] is 1. */
     VOLUME_WIRE_STOP,

@@ -389,8 +389,11 @@ static void try_task(struct volume_slot *slot, struct volume_tasks *list, struct
         append(queue, next, task);
         return;
     }
+    /* There is room again, or blocks have come: the next one now. */
     if (list == &queue->held)
-        queue->held_retry_ns = 0; /* there is room again: the next one now */
+        queue->held_retry_ns = 0;
+    if (list == &queue->absent)
+        queue->absent_retry_ns = 0;
     (void)pthread_mutex_unlock(&queue->lock);
     answer(queue, task, result);
     (void)pthread_mutex_lock(&queue->lock);
