@@ -30,32 +30,55 @@ struct answer {
 };
 
 /* Those that did not die in time. */
+struct left {
+    pid_t pid;       /* 0: free */
+    uint32_t object; /* what they hang on, as a number; 0: unknown */
+};
 static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
-static pid_t left[DEADLINE_CHILD_LEFT_MAX]; /* under left_lock; 0: free */
+static struct left left[DEADLINE_CHILD_LEFT_MAX]; /* under left_lock */
 
-int deadline_child_reap(void)
+/* FNV-1a. Two objects with one number share their limit, no more. */
+static uint32_t number_of(const char *object)
+{
+    uint32_t number = 2166136261;
+    for (const char *c = object; c && *c; c++)
+        number = (number ^ (unsigned char)*c) * 16777619;
+    return object ? number : 0;
+}
+
+/* Returns how many are left, and how many of this object in *ret_same. */
+static int reap(uint32_t object, int *ret_same)
 {
     int count = 0;
+    *ret_same = 0;
     pthread_mutex_lock(&left_lock);
     for (size_t i = 0; i < ARRAY_SIZE(left); i++) {
-        if (left[i] == 0)
+        if (left[i].pid == 0)
             continue;
-        pid_t pid = waitpid(left[i], NULL, WNOHANG);
-        if (pid == left[i] || (pid < 0 && errno == ECHILD))
-            left[i] = 0;
-        else
-            count++;
+        pid_t pid = waitpid(left[i].pid, NULL, WNOHANG);
+        if (pid == left[i].pid || (pid < 0 && errno == ECHILD)) {
+            left[i].pid = 0;
+            continue;
+        }
+        count++;
+        *ret_same += object != 0 && left[i].object == object;
     }
     pthread_mutex_unlock(&left_lock);
     return count;
 }
 
-static void leave_behind(pid_t pid)
+int deadline_child_reap(void)
+{
+    int same;
+    return reap(0, &same);
+}
+
+static void leave_behind(const struct deadline_child *child, pid_t pid)
 {
     pthread_mutex_lock(&left_lock);
     for (size_t i = 0; i < ARRAY_SIZE(left); i++)
-        if (left[i] == 0) {
-            left[i] = pid;
+        if (left[i].pid == 0) {
+            left[i] = (struct left){pid, number_of(child->object)};
             break; /* with none free it stays a zombie until this process ends */
         }
     pthread_mutex_unlock(&left_lock);
@@ -84,17 +107,34 @@ static bool wait_readable(int fd, int64_t end_ms)
     }
 }
 
+/* Waits for the end of a child. False: the time is over. `pidfd` may be -1, when there are no
+ * descriptors left. */
+static bool wait_end(pid_t pid, int pidfd, int64_t end_ms)
+{
+    const struct timespec pause = {.tv_nsec = 2000000};
+    siginfo_t info = {.si_pid = 0};
+    if (pidfd >= 0)
+        return wait_readable(pidfd, end_ms);
+    while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
+        if (now_ms() >= end_ms)
+            return false;
+        (void)nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
 /* Waits for the end of a child and takes it away; the status in *ret_status. Kills it when the time
  * is over. False: it was left behind. */
-static bool collect(pid_t pid, int64_t end_ms, bool *ret_late, int *ret_status)
+static bool collect(const struct deadline_child *child, pid_t pid, int64_t end_ms, bool *ret_late,
+                    int *ret_status)
 {
     int status = 0;
     cleanup_fd int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    *ret_late = pidfd >= 0 && !wait_readable(pidfd, end_ms);
+    *ret_late = !wait_end(pid, pidfd, end_ms);
     if (*ret_late) {
         (void)kill(pid, SIGKILL);
-        if (!wait_readable(pidfd, now_ms() + KILLED_WAIT_MS)) {
-            leave_behind(pid);
+        if (!wait_end(pid, pidfd, now_ms() + KILLED_WAIT_MS)) {
+            leave_behind(child, pid);
             return false;
         }
     }
@@ -121,10 +161,13 @@ static int begin(const struct deadline_child *child, struct err *err)
 {
     if (child->keep_count > DEADLINE_CHILD_KEEP_MAX)
         return err_fail(err, ERR_INTERNAL, "too many descriptors to %s", child->what);
-    if (deadline_child_reap() < DEADLINE_CHILD_LEFT_MAX)
+    int same;
+    int count = reap(number_of(child->object), &same);
+    if (count < DEADLINE_CHILD_LEFT_MAX && same < DEADLINE_CHILD_SAME_MAX)
         return 0;
-    int rc = err_fail(err, ERR_CONFLICT, "cannot %s: %d earlier calls hang", child->what,
-                      DEADLINE_CHILD_LEFT_MAX);
+    bool own = same >= DEADLINE_CHILD_SAME_MAX;
+    int rc = err_fail(err, ERR_CONFLICT, "cannot %s: %d earlier calls%s%s hang", child->what,
+                      own ? same : count, own ? " for " : "", own ? child->object : "");
     err_hint(err, "look at the processes in state D; something does not answer them");
     return rc;
 }
@@ -223,7 +266,7 @@ int deadline_child_run(const struct deadline_child *child, deadline_child_call *
     int status = 0;
     bool answered = wait_readable(mine, end_ms) && receive(mine, &answer, &fd);
     /* With its answer given, what the child's end waits for concerns nobody. */
-    (void)collect(pid, answered ? now_ms() : end_ms, &late, &status);
+    (void)collect(child, pid, answered ? now_ms() : end_ms, &late, &status);
     if (!answered && late)
         return fail_late(child, err);
     if (!answered)
@@ -275,7 +318,7 @@ int deadline_child_tool(const struct deadline_child *child, const char *const *a
         return err_wrap(err, pid, "cannot %s", child->what);
     bool late;
     int status;
-    (void)collect(pid, end_ms, &late, &status);
+    (void)collect(child, pid, end_ms, &late, &status);
     if (late)
         return fail_late(child, err);
     read_said(said, ret_said, said_size);

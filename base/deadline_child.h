@@ -4,7 +4,8 @@
  * interrupted, and a process with a thread in one cannot even end. So such a call is made by a
  * child process that has nothing of its parent's open but what the call needs. When the time is
  * over the child is killed; one that does not die (state D) is left behind and taken away later,
- * when it does. At most DEADLINE_CHILD_LEFT_MAX may be left behind; then further calls are refused.
+ * when it does. At most DEADLINE_CHILD_LEFT_MAX may be left behind, and DEADLINE_CHILD_SAME_MAX for
+ * one object, so that it doesn't stop what concerns others; then further calls are refused.
  *
  * The child is a fork of a process that may have threads: its function may use system calls, stack
  * memory, snprintf and the C library's allocation, no locks, no logging.
@@ -19,8 +20,9 @@
 #include <sys/types.h>
 
 enum {
-    DEADLINE_CHILD_RESULT_MAX = 1024, /* bytes that a function can give back */
+    DEADLINE_CHILD_RESULT_MAX = 4096, /* bytes that a function can give back */
     DEADLINE_CHILD_LEFT_MAX = 64,
+    DEADLINE_CHILD_SAME_MAX = 8,
     DEADLINE_CHILD_KEEP_MAX = 8,
 };
 
@@ -31,7 +33,8 @@ enum {
 typedef int deadline_child_call(void *arg, void *result, int *ret_fd, struct err *err);
 
 struct deadline_child {
-    const char *what; /* for messages: "unmount /srv/a" */
+    const char *what;   /* for messages: "unmount /srv/a" */
+    const char *object; /* what it may hang on, for the limit: a path, a device; may be NULL */
     int wait_ms;
     const char *hint; /* what to do when the time is over; may be NULL */
     const int *keep;  /* descriptors that the child needs; borrowed. A tool has them as 3, 4, ... */

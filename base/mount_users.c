@@ -1,15 +1,27 @@
 #include "mount_users.h"
 
 #include "cleanup.h"
+#include "deadline_child.h"
+#include "log.h"
 #include "mountinfo.h"
 
 #include <fcntl.h>
 #include <linux/kcmp.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <time.h>
+
+enum {
+    LOOK_MS = 2000,  /* of a child that looks at the memory of processes */
+    STUCK_MS = 1000, /* of that, at one process: then it is stuck */
+    LOOKS_MAX = 3,
+    MAPPERS_MAX = 1 << 16,
+};
 
 /* Every thread is looked at, as each can have a root, a working directory and descriptors of its
  * own, and as the first one may be gone while others live. /proc/TID is there for every thread,
@@ -68,12 +80,6 @@ static int any_lies_on(int thread_fd, const char *name, const struct filesystem 
     return refused;
 }
 
-/* What is known of the threads of a process that were looked at already. */
-struct process {
-    pid_t pid;
-    bool memory_seen; /* threads share their memory, so one look is enough */
-};
-
 static bool shares_descriptors(pid_t a, pid_t b)
 {
     return a != b && syscall(SYS_kcmp, a, b, KCMP_FILES, 0UL, 0UL) == 0;
@@ -87,27 +93,15 @@ static int stronger(int a, int b)
     return a < 0 ? a : b;
 }
 
-static int memory_uses(int thread_fd, struct process *process, const struct filesystem *fs)
+static int thread_uses(int thread_fd, pid_t pid, pid_t tid, const struct filesystem *fs)
 {
-    if (process->memory_seen)
-        return 0;
-    int rc = lies_on(thread_fd, "exe", fs);
-    return rc == 1 ? 1
-                   : stronger(rc, any_lies_on(thread_fd, "map_files", fs, &process->memory_seen));
-}
-
-static int thread_uses(int proc_fd, struct process *process, pid_t tid, const struct filesystem *fs)
-{
-    char name[16];
-    snprintf(name, sizeof name, "%d", tid);
-    cleanup_fd int fd = openat(proc_fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
     bool any;
-    int rc = stronger(lies_on(fd, "root", fs), lies_on(fd, "cwd", fs));
-    if (rc != 1 && !shares_descriptors(process->pid, tid))
-        rc = stronger(rc, any_lies_on(fd, "fd", fs, &any));
-    return rc == 1 ? 1 : stronger(rc, memory_uses(fd, process, fs));
+    int rc = stronger(lies_on(thread_fd, "root", fs), lies_on(thread_fd, "cwd", fs));
+    if (rc != 1)
+        rc = stronger(rc, lies_on(thread_fd, "exe", fs));
+    if (rc != 1 && !shares_descriptors(pid, tid))
+        rc = stronger(rc, any_lies_on(thread_fd, "fd", fs, &any));
+    return rc;
 }
 
 static pid_t parse_pid(const char *text)
@@ -118,7 +112,10 @@ static pid_t parse_pid(const char *text)
     return errno == 0 && *end == '\0' && pid > 0 && pid <= INT32_MAX ? (pid_t)pid : 0;
 }
 
-static int threads_use(int proc_fd, pid_t pid, const struct filesystem *fs)
+/* Looks at one thread: what is above 0 ends the walk, what is below is remembered. */
+typedef int look_at_thread(int thread_fd, pid_t pid, pid_t tid, const struct filesystem *fs);
+
+static int each_thread(int proc_fd, pid_t pid, look_at_thread *look, const struct filesystem *fs)
 {
     char name[32];
     snprintf(name, sizeof name, "%d/task", pid);
@@ -130,19 +127,162 @@ static int threads_use(int proc_fd, pid_t pid, const struct filesystem *fs)
         close(fd);
         return 0;
     }
-    struct process process = {.pid = pid};
     int refused = 0;
     const struct dirent *entry;
     while ((entry = readdir(dir))) {
         pid_t tid = parse_pid(entry->d_name);
-        int rc = tid > 0 ? thread_uses(proc_fd, &process, tid, fs) : 0;
-        if (rc == 1)
-            return 1;
+        snprintf(name, sizeof name, "%d", tid);
+        cleanup_fd int thread =
+            tid > 0 ? openat(proc_fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+        int rc = thread >= 0 ? look(thread, pid, tid, fs) : 0;
+        if (rc > 0)
+            return rc;
         if (rc < 0)
             refused = rc;
     }
     return refused;
 }
+
+/* --- Memory ---
+ *
+ * The kernel looks at the mappings of a process under a lock of its memory, and one that is stuck
+ * in the kernel can have that for as long as it is stuck: a page fault on a file system that does
+ * not answer, with another thread that maps or unmaps. So a child does it, which can be killed
+ * while it waits. Who is stuck is left out, what is known of him otherwise decides. */
+
+/* Shared with the child. */
+struct mappers {
+    struct filesystem fs;
+    pid_t only;       /* look at this process alone; 0: at all */
+    pid_t self;       /* who asks */
+    pid_t after;      /* begin behind this one */
+    _Atomic pid_t at; /* who is being looked at */
+    _Atomic int64_t since_ms;
+    _Atomic uint32_t count;
+    pid_t pids[MAPPERS_MAX]; /* who maps a file of the filesystem; ascending */
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* look_at_thread. Threads share their memory, so one that has some is enough: 2 when none of it is
+ * of the filesystem. */
+static int thread_maps(int thread_fd, pid_t pid, pid_t tid, const struct filesystem *fs)
+{
+    bool any;
+    (void)pid;
+    (void)tid;
+    int rc = any_lies_on(thread_fd, "map_files", fs, &any);
+    if (rc == 1)
+        return 1;
+    return any ? 2 : rc;
+}
+
+static int note_mapper(struct mappers *mappers, int proc_fd, pid_t pid, struct err *err)
+{
+    atomic_store(&mappers->since_ms, now_ms());
+    atomic_store(&mappers->at, pid);
+    uint32_t count = atomic_load(&mappers->count);
+    if (each_thread(proc_fd, pid, thread_maps, &mappers->fs) != 1)
+        return 0;
+    if (count == MAPPERS_MAX)
+        return err_fail(err, ERR_TOO_LARGE, "more than %d processes map a file of it",
+                        (int)MAPPERS_MAX);
+    mappers->pids[count] = pid;
+    atomic_store(&mappers->count, count + 1);
+    return 0;
+}
+
+/* deadline_child_call */
+static int call_look(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    struct mappers *mappers = arg;
+    (void)result;
+    (void)ret_fd;
+    cleanup_dir DIR *proc = opendir("/proc");
+    if (!proc)
+        return err_errno(err, errno, "cannot list the processes");
+    if (mappers->only)
+        return note_mapper(mappers, dirfd(proc), mappers->only, err);
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(proc); /* ascending */
+        if (!entry)
+            return errno ? err_errno(err, errno, "cannot list the processes") : 0;
+        pid_t pid = parse_pid(entry->d_name);
+        int rc = pid > mappers->after && pid != mappers->self && pid != getpid()
+                     ? note_mapper(mappers, dirfd(proc), pid, err)
+                     : 0;
+        if (rc < 0)
+            return rc;
+    }
+}
+
+/* After a child that was not done in time. */
+static void skip_stuck(struct mappers *mappers)
+{
+    char number[16];
+    char name[32];
+    pid_t at = atomic_load(&mappers->at);
+    mappers->after = at > 0 ? at - 1 : 0;
+    if (at <= 0 || now_ms() - atomic_load(&mappers->since_ms) < STUCK_MS)
+        return; /* there are many */
+    mappers->after = at;
+    mount_users_name(at, name);
+    snprintf(number, sizeof number, "%d", at);
+    log_event(LOG_WARN, "process-stuck", "pid", number, "name", name, "what",
+              "its memory cannot be looked at", NULL);
+}
+
+static void mappers_free(struct mappers **mappers)
+{
+    if (*mappers)
+        (void)munmap(*mappers, sizeof **mappers);
+}
+#define cleanup_mappers cleanup_with(mappers_free)
+
+static int find_mappers(const struct filesystem *fs, pid_t only, struct mappers **ret,
+                        struct err *err)
+{
+    static const struct deadline_child child = {.what = "look at the memory of processes",
+                                                .wait_ms = LOOK_MS};
+    cleanup_mappers struct mappers *mappers =
+        mmap(NULL, sizeof *mappers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mappers == MAP_FAILED) {
+        mappers = NULL;
+        return err_errno(err, ENOMEM, "cannot look at the memory of processes");
+    }
+    mappers->fs = *fs;
+    mappers->only = only;
+    mappers->self = getpid();
+    for (int i = 0; i < LOOKS_MAX; i++) {
+        struct err failure = ERR_INIT;
+        int rc = deadline_child_run(&child, call_look, mappers, NULL, 0, NULL, &failure);
+        if (rc < 0 && failure.code != ERR_UNREACHABLE)
+            return err_fail(err, failure.code, "%s", failure.text);
+        if (rc == 0)
+            break;
+        skip_stuck(mappers);
+        if (only)
+            break;
+    }
+    *ret = steal_ptr(mappers);
+    return 0;
+}
+
+static bool maps_file(const struct mappers *mappers, pid_t pid)
+{
+    for (uint32_t i = 0; i < atomic_load(&mappers->count); i++)
+        if (mappers->pids[i] == pid)
+            return true;
+    return false;
+}
+
+/* --- All of it --- */
 
 /* For processes with more rights than this one (pid 1 of some hosts): their mounts can be read by
  * everybody, and one that lives in the filesystem has it as its root. */
@@ -161,10 +301,12 @@ static int has_as_root(pid_t pid, const struct filesystem *fs)
     return found;
 }
 
-static bool process_uses(int proc_fd, pid_t pid, const struct filesystem *fs)
+static bool process_uses(int proc_fd, pid_t pid, const struct mappers *mappers)
 {
-    int rc = threads_use(proc_fd, pid, fs);
-    return (rc < 0 ? has_as_root(pid, fs) : rc) != 0;
+    int rc = each_thread(proc_fd, pid, thread_uses, &mappers->fs);
+    if (rc == 1 || maps_file(mappers, pid))
+        return true;
+    return rc < 0 && has_as_root(pid, &mappers->fs);
 }
 
 void mount_users_name(pid_t pid, char ret[32])
@@ -198,6 +340,10 @@ static int each_user(const struct filesystem *fs,
                      int (*take)(void *arg, int proc_fd, pid_t pid, struct err *err), void *arg,
                      struct err *err)
 {
+    cleanup_mappers struct mappers *mappers = NULL;
+    int found = find_mappers(fs, 0, &mappers, err);
+    if (found < 0)
+        return found;
     cleanup_dir DIR *proc = opendir("/proc");
     if (!proc)
         return err_errno(err, errno, "cannot list the processes");
@@ -207,7 +353,7 @@ static int each_user(const struct filesystem *fs,
         if (!entry)
             return errno ? err_errno(err, errno, "cannot list the processes") : 0;
         pid_t pid = parse_pid(entry->d_name);
-        if (pid == 0 || pid == getpid() || !process_uses(dirfd(proc), pid, fs))
+        if (pid == 0 || pid == getpid() || !process_uses(dirfd(proc), pid, mappers))
             continue;
         int rc = take(arg, dirfd(proc), pid, err);
         if (rc < 0)
@@ -259,9 +405,15 @@ static int visit_user(void *arg, int proc_fd, pid_t pid, struct err *err)
     cleanup_fd int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0 && errno != ESRCH)
         return err_errno(err, errno, "cannot open process %d", pid);
-    /* The number may have gone to another process between the look and the opening. */
-    if (pidfd < 0 || !process_uses(proc_fd, pid, visit->fs))
+    if (pidfd < 0)
         return 0;
+    /* The number may have gone to another process between the look and the opening. */
+    if (each_thread(proc_fd, pid, thread_uses, visit->fs) != 1) {
+        cleanup_mappers struct mappers *mappers = NULL;
+        int rc = find_mappers(visit->fs, pid, &mappers, err);
+        if (rc < 0 || !process_uses(proc_fd, pid, mappers))
+            return rc;
+    }
     return visit->take(visit->arg, pid, pidfd, err);
 }
 

@@ -9,7 +9,8 @@
  * 1 of some hosts) cannot be read; those count when the mount is their root. The calling process
  * itself is not counted.
  *
- * Looking at the memory of a process that is stuck in the kernel can take as long as that.
+ * Nothing here waits for a process that is stuck in the kernel (a few seconds in all): when its
+ * mappings cannot be looked at, the rest decides, and the log says so.
  */
 #pragma once
 

@@ -26,6 +26,10 @@
 #define EXT4_IOC_SHUTDOWN _IOR('X', 125, uint32_t)
 #endif
 
+enum {
+    LOOK_MS = 3000, /* for a path that is looked up and an answer from memory */
+};
+
 static const char hint[] = "the volume's worker may be stopped";
 static const char errors_option[] = "errors=remount-ro";
 
@@ -43,7 +47,10 @@ struct fs_args {
 static int run(const char *what, int wait_ms, deadline_child_call *call, struct fs_args *args,
                void *result, size_t result_len, struct err *err)
 {
-    const struct deadline_child child = {.what = what, .wait_ms = wait_ms, .hint = hint};
+    const struct deadline_child child = {.what = what,
+                                         .object = args->path ? args->path : args->device_path,
+                                         .wait_ms = wait_ms,
+                                         .hint = hint};
     return deadline_child_run(&child, call, args, result, result_len, NULL, err);
 }
 
@@ -187,7 +194,8 @@ static int fail_other(const char *path, struct err *err)
     return err_fail(err, ERR_CONFLICT, "something else than the volume is mounted at %s", path);
 }
 
-int volume_fs_mounted(const char *path, dev_t device, struct err *err)
+/* Looking a path up can wait too, for what lies above the mount: another volume, a network. */
+static int look_mounted(const char *path, dev_t device, struct err *err)
 {
     struct statx stx;
     if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &stx) <
@@ -199,10 +207,24 @@ int volume_fs_mounted(const char *path, dev_t device, struct err *err)
     return makedev(stx.stx_dev_major, stx.stx_dev_minor) == device ? 1 : fail_other(path, err);
 }
 
+static int call_mounted(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    (void)result;
+    (void)ret_fd;
+    return look_mounted(args->path, args->device, err);
+}
+
+int volume_fs_mounted(const char *path, dev_t device, struct err *err)
+{
+    struct fs_args args = {.path = path, .device = device};
+    return run("look for a mount", LOOK_MS, call_mounted, &args, NULL, 0, err);
+}
+
 /* Where nothing is mounted this is a failure. */
 static int must_be_mounted(const char *path, dev_t device, struct err *err)
 {
-    int rc = volume_fs_mounted(path, device, err);
+    int rc = look_mounted(path, device, err);
     return rc == 0 ? err_fail(err, ERR_NOT_FOUND, "no volume is mounted at %s", path) : rc;
 }
 
@@ -231,6 +253,9 @@ static int call_unmount(void *arg, void *result, int *ret_fd, struct err *err)
     const struct fs_args *args = arg;
     (void)result;
     (void)ret_fd;
+    int rc = look_mounted(args->path, args->device, err);
+    if (rc <= 0)
+        return rc;
     if (umount2(args->path, UMOUNT_NOFOLLOW | (args->flag ? MNT_DETACH : 0)) == 0)
         return 0;
     return errno == EBUSY ? err_fail(err, ERR_CONFLICT, "%s is in use", args->path)
@@ -239,9 +264,8 @@ static int call_unmount(void *arg, void *result, int *ret_fd, struct err *err)
 
 int volume_fs_unmount(const char *path, dev_t device, bool lazy, int wait_ms, struct err *err)
 {
-    struct fs_args args = {.path = path, .flag = lazy};
-    int rc = volume_fs_mounted(path, device, err);
-    return rc <= 0 ? rc : run("unmount a volume", wait_ms, call_unmount, &args, NULL, 0, err);
+    struct fs_args args = {.path = path, .device = device, .flag = lazy};
+    return run("unmount a volume", wait_ms, call_unmount, &args, NULL, 0, err);
 }
 
 static int call_sync(void *arg, void *result, int *ret_fd, struct err *err)
@@ -258,8 +282,7 @@ static int call_sync(void *arg, void *result, int *ret_fd, struct err *err)
 int volume_fs_sync(const char *path, dev_t device, int wait_ms, struct err *err)
 {
     struct fs_args args = {.path = path, .device = device};
-    int rc = must_be_mounted(path, device, err);
-    return rc < 0 ? rc : run("sync a volume", wait_ms, call_sync, &args, NULL, 0, err);
+    return run("sync a volume", wait_ms, call_sync, &args, NULL, 0, err);
 }
 
 /* What the kernel counts for the file system in sysfs; 0 where it does not. */
@@ -279,14 +302,25 @@ static uint64_t count_errors(dev_t device)
     return file && fscanf(file, "%" SCNu64, &count) == 1 ? count : 0;
 }
 
+static int call_space(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    (void)ret_fd;
+    cleanup_fd int fd = open_root(args->path, args->device, O_PATH, err);
+    if (fd < 0)
+        return fd;
+    return fstatfs(fd, result) < 0
+               ? err_errno(err, errno, "cannot ask %s for its space", args->path)
+               : 0;
+}
+
 int volume_fs_space(const char *path, dev_t device, struct volume_fs_space *ret, struct err *err)
 {
     struct statfs fs;
-    cleanup_fd int fd = open_root(path, device, O_PATH, err);
-    if (fd < 0)
-        return fd;
-    if (fstatfs(fd, &fs) < 0)
-        return err_errno(err, errno, "cannot ask %s for its space", path);
+    struct fs_args args = {.path = path, .device = device};
+    int rc = run("ask a volume for its space", LOOK_MS, call_space, &args, &fs, sizeof fs, err);
+    if (rc < 0)
+        return rc;
     uint64_t unit = (uint64_t)fs.f_frsize;
     *ret = (struct volume_fs_space){.size = (uint64_t)fs.f_blocks * unit,
                                     .used = (uint64_t)(fs.f_blocks - fs.f_bfree) * unit,
@@ -319,8 +353,7 @@ int volume_fs_trim(const char *path, dev_t device, uint64_t from, uint64_t len, 
                    uint64_t *ret, struct err *err)
 {
     struct fs_args args = {.path = path, .device = device, .from = from, .len = len};
-    int rc = must_be_mounted(path, device, err);
-    return rc < 0 ? rc : run("trim a volume", wait_ms, call_trim, &args, ret, sizeof *ret, err);
+    return run("trim a volume", wait_ms, call_trim, &args, ret, sizeof *ret, err);
 }
 
 static int call_shutdown(void *arg, void *result, int *ret_fd, struct err *err)
@@ -340,6 +373,5 @@ static int call_shutdown(void *arg, void *result, int *ret_fd, struct err *err)
 int volume_fs_shutdown(const char *path, dev_t device, int wait_ms, struct err *err)
 {
     struct fs_args args = {.path = path, .device = device};
-    int rc = must_be_mounted(path, device, err);
-    return rc < 0 ? rc : run("shut down a volume", wait_ms, call_shutdown, &args, NULL, 0, err);
+    return run("shut down a volume", wait_ms, call_shutdown, &args, NULL, 0, err);
 }

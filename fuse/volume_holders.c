@@ -1,7 +1,6 @@
 #include "volume_holders.h"
 
 #include "cleanup.h"
-#include "deadline_child.h"
 #include "mount_users.h"
 #include "mountinfo.h"
 
@@ -10,7 +9,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -27,7 +25,6 @@ struct namespace_id {
 
 struct scan {
     dev_t device;
-    pid_t self; /* who asks */
     struct volume_holders found;
     struct namespace_id seen[NAMESPACES_MAX];
     size_t seen_count;
@@ -40,8 +37,6 @@ static int count_open(void *arg, pid_t pid, int pidfd, struct err *err)
     struct scan *scan = arg;
     (void)pidfd;
     (void)err;
-    if (pid == scan->self)
-        return 0;
     if (scan->found.open < VOLUME_HOLDERS_SHOWN) {
         scan->found.pids[scan->found.shown] = pid;
         scan->found.shown++;
@@ -127,49 +122,18 @@ static void write_text(struct scan *scan)
         ret->pids[ret->shown++] = scan->namespace_pids[i];
 }
 
-/* In a child: a process that is stuck in the kernel can keep whoever looks at its memory waiting.
- */
-static int call_scan(void *arg, void *result, int *ret_fd, struct err *err)
-{
-    struct scan *scan = arg;
-    (void)result;
-    (void)ret_fd;
-    int rc = find_namespaces(scan, err);
-    return rc < 0 ? rc : mount_users_each_device(scan->device, count_open, scan, err);
-}
-
-static void scan_free(struct scan **scan)
-{
-    if (*scan)
-        (void)munmap(*scan, sizeof **scan);
-}
-
 int volume_holders_find(dev_t device, struct volume_holders *ret, struct err *err)
 {
-    const struct deadline_child child = {.what = "look at all processes",
-                                         .wait_ms = VOLUME_HOLDERS_WAIT_MS};
-    struct err failure = ERR_INIT;
-    /* Shared, so that what was found until the time was over counts. */
-    cleanup_with(scan_free) struct scan *scan =
-        mmap(NULL, sizeof *scan, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (scan == MAP_FAILED) {
-        scan = NULL;
+    cleanup_free struct scan *scan = calloc(1, sizeof *scan);
+    if (!scan)
         return err_errno(err, ENOMEM, "cannot look for the users of a volume");
-    }
     scan->device = device;
-    scan->self = getpid();
-    int rc = deadline_child_run(&child, call_scan, scan, NULL, 0, NULL, &failure);
-    if (rc < 0 && failure.code != ERR_UNREACHABLE) {
-        if (err && err->code == ERR_NONE)
-            *err = failure;
+    int rc = find_namespaces(scan, err);
+    if (rc == 0)
+        rc = mount_users_each_device(device, count_open, scan, err);
+    if (rc < 0)
         return rc;
-    }
     write_text(scan);
-    if (rc < 0) {
-        size_t used = strlen(scan->found.text);
-        snprintf(scan->found.text + used, sizeof scan->found.text - used,
-                 "%sprocesses that could not be looked at in time", used > 0 ? "; " : "");
-    }
     *ret = scan->found;
     return 0;
 }

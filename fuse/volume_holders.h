@@ -5,10 +5,9 @@
  * an unmount here does not reach those that are private (X17). Of a namespace one
  * process stands for all. The calling process does not count, nor does its namespace.
  *
- * For messages: a moment's look, at most VOLUME_HOLDERS_SHOWN by name. Reads /proc alone; as a
- * process that is stuck can keep whoever looks at it waiting, this is done in a child for at most
- * VOLUME_HOLDERS_WAIT_MS, and the text says so when that was not enough. Threads of kernel users (a
- * loop device on top, a swap file) are nobody's.
+ * For messages: a moment's look, at most VOLUME_HOLDERS_SHOWN by name. Reads /proc alone, and waits
+ * for no process that is stuck (mount_users.h). Threads of kernel users (a loop device on top, a
+ * swap file) are nobody's.
  */
 #pragma once
 
@@ -19,7 +18,6 @@
 enum {
     VOLUME_HOLDERS_SHOWN = 5,
     VOLUME_HOLDERS_TEXT_MAX = 512,
-    VOLUME_HOLDERS_WAIT_MS = 3000,
 };
 
 struct volume_holders {

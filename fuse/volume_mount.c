@@ -147,7 +147,7 @@ int volume_mount_is_dead(const char *path, int wait_ms, struct err *err)
 {
     dev_t device;
     const struct deadline_child child = {
-        .what = "ask the worker of a volume", .wait_ms = wait_ms, .hint = hint};
+        .what = "ask the worker of a volume", .object = path, .wait_ms = wait_ms, .hint = hint};
     int rc = volume_mount_look(path, &device, err);
     if (rc == 0)
         return err_fail(err, ERR_NOT_FOUND, "no volume is mounted at %s", path);
@@ -193,8 +193,10 @@ int volume_mount_remove(const char *path, bool lazy, int wait_ms, struct err *er
 {
     dev_t device;
     struct remove_args args = {.path = path, .lazy = lazy};
-    const struct deadline_child child = {
-        .what = "unmount the FUSE mount of a volume", .wait_ms = wait_ms, .hint = hint};
+    const struct deadline_child child = {.what = "unmount the FUSE mount of a volume",
+                                         .object = path,
+                                         .wait_ms = wait_ms,
+                                         .hint = hint};
     int rc = volume_mount_look(path, &device, err);
     return rc <= 0 ? rc : deadline_child_run(&child, call_remove, &args, NULL, 0, NULL, err);
 }

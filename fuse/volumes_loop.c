@@ -134,8 +134,10 @@ static int attach(struct volumes *volumes, struct volume *volume, struct err *er
     (void)snprintf(call.name, sizeof call.name, "varve %s", volume->id);
     char what[64];
     (void)snprintf(what, sizeof what, "make a loop device for volume %s", volume->id);
-    const struct deadline_child child = {
-        .what = what, .wait_ms = VOLUMES_STEP_MS, .hint = "its worker does not answer"};
+    const struct deadline_child child = {.what = what,
+                                         .object = call.path,
+                                         .wait_ms = VOLUMES_STEP_MS,
+                                         .hint = "its worker does not answer"};
     struct made made;
     int fd = -1;
     int rc = deadline_child_run(&child, attach_in_child, &call, &made, sizeof made, &fd, err);
@@ -218,6 +220,7 @@ int volume_loop_grow(struct volumes *volumes, struct volume *volume, uint64_t si
     struct grow_call call = {.device_fd = fd};
     volume_device_path(volumes, volume->id, call.path);
     const struct deadline_child child = {.what = "grow a loop device",
+                                         .object = call.path,
                                          .wait_ms = VOLUMES_STEP_MS,
                                          .hint = "its worker does not answer",
                                          .keep = &call.device_fd,

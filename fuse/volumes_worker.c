@@ -3,6 +3,7 @@
 #include "volumes_internal.h"
 
 #include "cleanup.h"
+#include "deadline_child.h"
 #include "fdio.h"
 
 #include <ctype.h>
@@ -17,6 +18,7 @@
 
 enum {
     CMDLINE_MAX = VOLUMES_PATH_MAX + 64,
+    LINE_MS = 1000,   /* to read the command line of a process */
     REFUSED_MS = 300, /* that a worker may take to end after it said why */
 };
 
@@ -53,20 +55,37 @@ static struct mark mark_of(struct volumes *volumes, const struct volume *volume)
     return mark;
 }
 
-/* By the directory in its command line, for which the kernel looks into the memory of the process:
- * that can wait. */
-static bool names_directory(pid_t pid, const char *directory)
+struct line_call {
+    pid_t pid;
+    const char *directory;
+};
+
+/* deadline_child_call. 1: the command line of the process names the directory. */
+static int call_line(void *arg, void *result, int *ret_fd, struct err *err)
 {
+    const struct line_call *call = arg;
     char path[64];
     char line[CMDLINE_MAX];
-    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    (void)result;
+    (void)ret_fd;
+    (void)err;
+    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)call->pid);
     cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? fdio_read_full(fd, line, sizeof line - 1) : 0;
     if (n <= 0)
-        return false;
+        return 0;
     line[n] = '\0';
     size_t first = strlen(line) + 1;
-    return first < (size_t)n && strcmp(line + first, directory) == 0;
+    return first < (size_t)n && strcmp(line + first, call->directory) == 0;
+}
+
+/* By the directory in its command line, for which the kernel looks into the memory of the process:
+ * that can wait, if it is stuck, and must not stop what concerns another volume. */
+static bool names_directory(pid_t pid, const char *directory)
+{
+    static const struct deadline_child child = {.what = "look at a worker", .wait_ms = LINE_MS};
+    struct line_call call = {pid, directory};
+    return deadline_child_run(&child, call_line, &call, NULL, 0, NULL, NULL) == 1;
 }
 
 static bool is_marked(const struct mark *mark, pid_t pid)

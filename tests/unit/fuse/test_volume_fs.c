@@ -416,6 +416,29 @@ static void test_a_device_that_hangs(void **state)
     unmount(site);
 }
 
+/* What hangs for one volume does not use up what others may leave behind. */
+static void test_calls_that_hang_for_one_volume(void **state)
+{
+    struct fs_site *site = *state;
+    struct err err = ERR_INIT;
+    dev_t device = site->loop.device;
+    fs_site_mount(site);
+    fs_site_write(site, "f", 1 << 20, false);
+    fs_site_freeze(site);
+    for (int i = 0; i < DEADLINE_CHILD_SAME_MAX; i++)
+        assert_late(volume_fs_sync(site->mount, device, 50, &err), now_ms(), 50, &err);
+    int own = volume_fs_sync(site->mount, device, 50, &err);
+    assert_non_null(strstr(err.text, "earlier calls for "));
+    refused(own, ERR_CONFLICT, &err);
+    int other = volume_fs_mounted(site->outer, device, &err);
+    fs_site_thaw(site);
+    wait_for_children();
+    assert_non_null(strstr(err.text, "something else"));
+    refused(other, ERR_CONFLICT, &err);
+    ok(volume_fs_sync(site->mount, device, WAIT_MS, &err), &err);
+    unmount(site);
+}
+
 /* The name goes at once, the file system when the device answers. */
 static void test_an_unmount_that_hangs(void **state)
 {
@@ -466,6 +489,7 @@ int main(void)
         on_site(test_trim),
         on_site(test_shutdown),
         on_site(test_a_device_that_hangs),
+        on_site(test_calls_that_hang_for_one_volume),
         on_site(test_an_unmount_that_hangs),
         on_site(test_a_mount_that_hangs),
     };

@@ -6,18 +6,26 @@
 #include <cmocka.h>
 
 #include "cleanup.h"
+#include "clock.h"
 #include "fs_site.h"
+#include "mount_users.h"
 #include "volume_fs.h"
 #include "volume_holders.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mount.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* After the headers of the C library, whose sys/mount.h has the same names as linux/mount.h. */
+#include <sys/mount.h>
 
 enum how {
     OPENS_FILE,
@@ -167,6 +175,91 @@ static void test_both_and_many(void **state)
     assert_int_equal(holders.shown, VOLUME_HOLDERS_SHOWN + 1);
 }
 
+/* --- a process that is stuck --- */
+
+struct stuck {
+    char *page; /* of a file on the frozen file system */
+};
+
+static void *write_page(void *arg)
+{
+    struct stuck *stuck = arg;
+    stuck->page[0] = 'y'; /* waits for the thaw, with the mapping locked */
+    return NULL;
+}
+
+/* Changes the mapping that a page fault of another thread has: waits for that, with the whole
+ * memory of the process locked. */
+static _Noreturn void be_stuck(const struct fs_site *site, int report)
+{
+    char path[256];
+    pthread_t thread;
+    snprintf(path, sizeof path, "%s/f", site->mount);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct stuck stuck = {mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)};
+    int mount_fd = open(site->mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (stuck.page == MAP_FAILED || ioctl(mount_fd, FIFREEZE, 0) < 0 ||
+        pthread_create(&thread, NULL, write_page, &stuck) != 0)
+        _exit(1);
+    close(fd);
+    close(mount_fd);
+    usleep(200000);
+    (void)!write(report, "x", 1);
+    (void)mprotect(stuck.page, 4096, PROT_READ);
+    _exit(0);
+}
+
+/* Ends what hangs, if the test does not. */
+static pid_t start_guard(const struct fs_site *site)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        sleep(30);
+        cleanup_fd int fd = open(site->mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        (void)ioctl(fd, FITHAW, 0);
+        _exit(0);
+    }
+    return pid;
+}
+
+static void test_a_process_that_is_stuck(void **state)
+{
+    struct fs_site *site = *state;
+    struct clock clock = clock_system();
+    int ready[2];
+    char byte;
+    char name[32];
+    pid_t first;
+    struct err err = ERR_INIT;
+    close(steal_fd(&site->data_fd)); /* it lies in "outer" */
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t stuck = fork();
+    if (stuck == 0)
+        be_stuck(site, ready[1]);
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    usleep(200000);
+    pid_t guard = start_guard(site);
+    pid_t other = start(site, OPENS_DEVICE, "other one");
+    int64_t begin = clock_mono_ns(&clock);
+    /* Nobody uses this one, and who is stuck does not keep that from being seen. */
+    int users = mount_users_find(site->outer, &first, name, &err);
+    int64_t took = clock_mono_ns(&clock) - begin;
+    /* Of the others all are found. */
+    struct volume_holders holders = find(site);
+    cleanup_fd int fd = open(site->mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int thawed = ioctl(fd, FITHAW, 0);
+    stop(guard);
+    stop(other);
+    assert_int_equal(waitpid(stuck, NULL, 0), stuck);
+    assert_int_equal(users, 0);
+    assert_int_equal(thawed, 0);
+    assert_true(took < 15 * CLOCK_NS_PER_S);
+    assert_non_null(strstr(holders.text, "other one"));
+}
+
 #define on_site(test) cmocka_unit_test_setup_teardown(test, setup, fs_site_teardown)
 
 int main(void)
@@ -175,6 +268,7 @@ int main(void)
         on_site(test_who_has_it_open),
         on_site(test_other_mount_namespaces),
         on_site(test_both_and_many),
+        on_site(test_a_process_that_is_stuck),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
