@@ -183,14 +183,15 @@ static void forget_locked(struct volumes *volumes, struct volume *volume)
     free_volume(volume);
 }
 
-int volume_enter(struct volumes *volumes, const char *id, struct volume **ret, struct err *err)
+static int enter(struct volumes *volumes, const char *id, int wait_s, struct volume **ret,
+                 struct err *err)
 {
     int rc = volume_json_check_id(id, err);
     if (rc < 0)
         return rc;
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += VOLUMES_BUSY_S;
+    until.tv_sec += wait_s;
     (void)pthread_mutex_lock(&volumes->table);
     struct volume *volume = find_locked(volumes, id);
     if (!volume)
@@ -201,7 +202,7 @@ int volume_enter(struct volumes *volumes, const char *id, struct volume **ret, s
     }
     volume->users++;
     volume->waits++;
-    while (volume->busy && rc == 0)
+    while (volume->busy && wait_s > 0 && rc == 0)
         rc = pthread_cond_timedwait(&volumes->changed, &volumes->table, &until);
     volume->waits--;
     bool taken = !volume->busy;
@@ -212,9 +213,19 @@ int volume_enter(struct volumes *volumes, const char *id, struct volume **ret, s
     (void)pthread_mutex_unlock(&volumes->table);
     if (!taken)
         return err_fail(err, ERR_CONFLICT, "something else has worked on volume %s for %d seconds",
-                        id, (int)VOLUMES_BUSY_S);
+                        id, wait_s);
     *ret = volume;
     return 0;
+}
+
+int volume_enter(struct volumes *volumes, const char *id, struct volume **ret, struct err *err)
+{
+    return enter(volumes, id, VOLUMES_BUSY_S, ret, err);
+}
+
+int volume_try_enter(struct volumes *volumes, const char *id, struct volume **ret)
+{
+    return enter(volumes, id, 0, ret, NULL);
 }
 
 void volume_leave(struct volumes *volumes, struct volume *volume)

@@ -127,9 +127,11 @@ int volumes_mount(struct volumes *volumes, const char *id, const char *path, boo
  * failure. */
 int volumes_unmount(struct volumes *volumes, const char *id, const char *path, struct err *err);
 /* Waits until nobody has `device` open, at most `wait_ms`, closes the disk map, stops the worker,
- * and takes the FUSE mount away. ERR_CONFLICT when somebody holds on (another mount namespace):
- * says which processes; the volume is `detaching` then, and this is to be repeated. Not attached is
- * no failure. A dead one with nothing mounted on it is cleaned away; else ERR_CONFLICT. */
+ * and takes the FUSE mount away. With 0 for wait_ms the close gets 3 seconds too, else
+ * VOLUMES_CLOSE_S; what the host's disk says about it (ERR_NO_SPACE, ERR_IO) is told at once.
+ * ERR_CONFLICT when somebody holds on (another mount namespace): says which processes; the volume
+ * is `detaching` then, and this is to be repeated. Not attached is no failure. A dead one with
+ * nothing mounted on it is cleaned away; else ERR_CONFLICT. */
 int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct err *err);
 /* The same for one whose connection is gone, or to give up what was not written: nothing is waited
  * for. The ext4 is unmounted lazily everywhere in this namespace (`path` too, which may be NULL),

@@ -135,7 +135,7 @@ static int adopt_named(void *arg, const char *id, struct err *err)
 void volumes_find_lost(struct volumes *volumes, const char *id, int wait_ms)
 {
     struct volume *volume;
-    if (volume_enter(volumes, id, &volume, NULL) < 0)
+    if (volume_try_enter(volumes, id, &volume) < 0)
         return;
     if (volume->lost && ask_worker(volumes, volume, wait_ms) < 0 && !volume->lost)
         look_dead(volumes, volume);

@@ -158,12 +158,23 @@ static int wait_released(struct volumes *volumes, struct volume *volume, int wai
     return 0;
 }
 
+/* What the host's disk says, not what a worker's end or its successor's start looks like: asked
+ * again it would say the same. */
+static bool is_answer(const struct volumes *volumes, const struct volume *volume, int rc)
+{
+    if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -EROFS)
+        return true;
+    /* Somebody took its directory away. */
+    return faccessat(volumes->data_fd, volume->id, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+           errno == ENOENT;
+}
+
 /* Flush and final cut. In slices: a worker that dies has a successor, if keeper has none it is
- * mended, and one that refuses will never answer. */
-static int close_map(struct volumes *volumes, struct volume *volume, struct err *err)
+ * mended, and one that refuses will never answer. Who does not want to wait gets one slice. */
+static int close_map(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
-    int64_t until = volumes_now_ms() + VOLUMES_CLOSE_S * 1000;
+    int64_t until = volumes_now_ms() + (wait_ms > 0 ? VOLUMES_CLOSE_S * 1000 : SLICE_MS);
     if (atomic_load(&header->facts) & LIVE_FACT_CLOSED)
         return 0;
     for (;;) {
@@ -172,7 +183,7 @@ static int close_map(struct volumes *volumes, struct volume *volume, struct err 
             rc = worker_client_close(volumes->workers_fd, volume->id, false, SLICE_MS, err);
         if (rc == 0 || volumes_now_ms() >= until)
             return rc;
-        if (rc == -EBUSY && is_open(volume))
+        if ((rc == -EBUSY && is_open(volume)) || is_answer(volumes, volume, rc))
             return rc;
         if (volume->dead || volume_is_cut(volumes, volume) || volume_is_orphan(volumes, volume)) {
             err_clear(err);
@@ -252,7 +263,7 @@ int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, s
     if (rc >= 0)
         rc = FAULT_POINT("volume-detach.released", err);
     if (rc == 0 && !gone)
-        rc = close_map(volumes, volume, err);
+        rc = close_map(volumes, volume, wait_ms, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-detach.closed", err);
     if (rc == 0)

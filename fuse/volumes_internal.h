@@ -85,6 +85,8 @@ struct volumes {
 /* Finds or makes the entry and waits until nobody else works on it. volume_leave() gives it back
  * and forgets an empty one. ERR_INVALID: no ID; ERR_CONFLICT: VOLUMES_BUSY_S are over. */
 int volume_enter(struct volumes *volumes, const char *id, struct volume **ret, struct err *err);
+/* Only if nobody works on it: for the thread that watches and must not wait for one of them. */
+int volume_try_enter(struct volumes *volumes, const char *id, struct volume **ret);
 void volume_leave(struct volumes *volumes, struct volume *volume);
 /* The same for somebody who only looks at it later and must keep it from going: no `busy`. NULL:
  * there is none. */

@@ -148,13 +148,35 @@ int volumes_mount(struct volumes *volumes, const char *id, const char *path, boo
 
 /* --- unmount --- */
 
+/* The first mount on something that lies in the file system at `path`, or "". */
+static void find_mount_below(const char *path, char *ret)
+{
+    cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
+    struct mountinfo_entry entry;
+    size_t len = strlen(path);
+    ret[0] = '\0';
+    if (mountinfo_open("self", &info, NULL) < 0)
+        return;
+    while (!ret[0] && mountinfo_next(&info, &entry, NULL) > 0)
+        if (strncmp(entry.point, path, len) == 0 && entry.point[len] == '/')
+            (void)snprintf(ret, VOLUMES_POINT_MAX, "%s", entry.point);
+}
+
 static int in_use(dev_t device, const char *path, struct err *err)
 {
     struct volume_holders holders = {.text = ""};
-    (void)volume_holders_find(device, &holders, NULL);
+    char below[VOLUMES_POINT_MAX];
+    int rc;
     err_clear(err);
-    int rc = err_fail(err, ERR_CONFLICT, "%s is in use%s%s", path, holders.text[0] ? " by " : "",
-                      holders.text);
+    find_mount_below(path, below);
+    if (below[0]) {
+        rc = err_fail(err, ERR_CONFLICT, "%s is in use by what is mounted at %s", path, below);
+        err_hint(err, "unmount that first");
+        return rc;
+    }
+    (void)volume_holders_find(device, &holders, NULL);
+    rc = err_fail(err, ERR_CONFLICT, "%s is in use%s%s", path, holders.text[0] ? " by " : "",
+                  holders.text);
     err_hint(err, "end these processes, then unmount it again");
     return rc;
 }
