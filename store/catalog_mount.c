@@ -48,18 +48,20 @@ static int read_mount(struct catalog_stmt *stmt, void *ret, struct err *err)
 static const struct catalog_rows mount_rows = {sizeof(struct catalog_mount), read_mount,
                                                free_mount};
 
-/* Who has the path, as people call it. */
+/* Who has the path, or one above or below it, as people call it. */
 static int check_path(struct catalog *catalog, const char *path, struct err *err)
 {
     cleanup_free char *owner = NULL;
     int rc = catalog_stmt_text(catalog, &owner, err,
-                               "SELECT coalesce((SELECT 'workspace ' || name FROM workspaces"
+                               "SELECT CASE path WHEN ?1 THEN 'is the place of the '"
+                               " ELSE 'holds or lies in ' || path || ', the place of the ' END"
+                               " || coalesce((SELECT 'workspace ' || name FROM workspaces"
                                " WHERE workspaces.volume = mounts.volume), 'volume ' || volume)"
-                               " FROM mounts WHERE path = ? AND run IS NULL",
+                               " FROM mounts WHERE run IS NULL AND (path = ?1"
+                               " OR substr(?1, 1, length(path) + 1) = path || '/'"
+                               " OR substr(path, 1, length(?1) + 1) = ?1 || '/') LIMIT 1",
                                "s", path);
-    if (rc == 1)
-        return err_fail(err, ERR_CONFLICT, "%s is the place of the %s", path, owner);
-    return rc;
+    return rc == 1 ? err_fail(err, ERR_CONFLICT, "%s %s", path, owner) : rc;
 }
 
 static int check_volume(struct catalog *catalog, const char *volume, struct err *err)

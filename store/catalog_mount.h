@@ -29,7 +29,8 @@ const char *catalog_mount_state_name(enum catalog_mount_state state);
 void catalog_mount_free(struct catalog_mount *mount);
 
 /* Adds a mount in state mounting (uses volume, path, read_only). ERR_CONFLICT when the path belongs
- * to another volume, naming its workspace, or when the volume has a mount. */
+ * to another volume, naming its workspace, or lies below or above such a path, as one of the two
+ * would hang on the other or be hidden by it; or when the volume has a mount. */
 int catalog_mount_add(struct catalog *catalog, const struct catalog_mount *mount, struct err *err);
 /* The mount of a volume: 1, 0 when it has none, or -errno. */
 int catalog_mount_find(struct catalog *catalog, const char *volume, struct catalog_mount *ret,

@@ -48,17 +48,18 @@ static int check_mount(const struct workspace_request *wanted,
     return rc;
 }
 
-/* A path belongs to one workspace, mounted or about to be. */
+/* A path belongs to one workspace, mounted or about to be, and so do those above and below it. */
 static int check_free(struct node *node, const struct workspace_request *wanted, struct err *err)
 {
     struct catalog_workspace *list = NULL;
     size_t count = 0;
     int rc = catalog_workspace_list(node->catalog, &list, &count, err);
     for (size_t i = 0; i < count; i++) {
+        const char *path = list[i].mount.path;
         if (rc == 0 && list[i].wanted && strcmp(list[i].name, wanted->name) != 0 &&
-            strcmp(list[i].mount.path, wanted->path) == 0)
-            rc = err_fail(err, ERR_CONFLICT, "workspace %s is mounted at %s", list[i].name,
-                          wanted->path);
+            (workspace_path_is_below(wanted->path, path) ||
+             workspace_path_is_below(path, wanted->path)))
+            rc = err_fail(err, ERR_CONFLICT, "workspace %s is mounted at %s", list[i].name, path);
         catalog_workspace_free(&list[i]);
     }
     free(list);

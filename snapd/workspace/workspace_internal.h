@@ -47,6 +47,12 @@ int workspace_check_whole(const struct catalog_workspace *workspace, struct err 
  * into the log. A catalog that cannot take it loses the event alone. `detail` may be NULL. */
 void workspace_event(struct node *node, const char *event, const char *name, const char *detail);
 
+/* volumes_status(); all zeros for a volume whose directory somebody took away. */
+int workspace_status(struct node *node, const struct catalog_workspace *workspace,
+                     struct volume_status *ret, struct err *err);
+/* Of a call for a volume that a row speaks of: that there is none is a damage, not a wrong name. */
+int workspace_must_be_there(struct node *node, const char *id, int rc, struct err *err);
+
 /* Writes the states of volume and mount in one transaction, durable before anything follows. */
 int workspace_set_states(struct node *node, const struct catalog_workspace *workspace,
                          enum catalog_volume_state volume, enum catalog_mount_state mount,

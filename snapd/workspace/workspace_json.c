@@ -1,17 +1,16 @@
 #include "workspace.h"
 
+#include "volume_fs.h"
 #include "workspace_internal.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 /* What a workspace is at this moment. */
 struct look {
     struct volume_status status; /* all zeros when there is no such volume */
     bool mounted;
     bool has_space;
-    struct statvfs space;
+    struct volume_fs_space space;
 };
 
 static const char *state_name(const struct catalog_workspace *workspace, const struct look *look)
@@ -40,26 +39,20 @@ static const char *state_name(const struct catalog_workspace *workspace, const s
 
 /* The numbers of the file system, which it keeps in memory. Nothing, when something else is mounted
  * over it. */
-static bool read_space(const char *path, const char *device, struct statvfs *ret)
+static bool read_space(const char *path, const char *device, struct volume_fs_space *ret)
 {
-    struct stat st;
     struct stat dev;
-    cleanup_fd int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return fd >= 0 && device[0] && fstat(fd, &st) == 0 && stat(device, &dev) == 0 &&
-           st.st_dev == dev.st_rdev && fstatvfs(fd, ret) == 0;
+    return device[0] && stat(device, &dev) == 0 &&
+           volume_fs_space(path, dev.st_rdev, ret, NULL) == 0;
 }
 
 static int look_at(struct node *node, const struct catalog_workspace *workspace, struct look *ret,
                    struct err *err)
 {
-    struct err failure = ERR_INIT;
     const char *id = workspace->volume.id;
-    int rc = volumes_status(node->volumes, id, &ret->status, &failure);
-    if (rc < 0) {
-        /* Half made or half removed, or somebody took its directory away. */
-        ret->status = (struct volume_status){0};
-        return failure.code == ERR_NOT_FOUND ? 0 : err_fail(err, failure.code, "%s", failure.text);
-    }
+    int rc = workspace_status(node, workspace, &ret->status, err);
+    if (rc < 0)
+        return rc;
     if (!workspace->wanted || !ret->status.attached || ret->status.dead)
         return 0;
     rc = volumes_is_mounted(node->volumes, id, workspace->mount.path, &ret->mounted, err);
@@ -70,14 +63,12 @@ static int look_at(struct node *node, const struct catalog_workspace *workspace,
 
 static json_t *space_json(const struct look *look)
 {
-    const struct statvfs *fs = &look->space;
+    const struct volume_fs_space *fs = &look->space;
     if (!look->has_space)
         return json_null();
-    json_int_t unit = (json_int_t)fs->f_frsize;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "size", (json_int_t)fs->f_blocks * unit, "used",
-                     (json_int_t)(fs->f_blocks - fs->f_bfree) * unit, "free",
-                     (json_int_t)fs->f_bavail * unit, "inodes", (json_int_t)fs->f_files,
-                     "inodes_used", (json_int_t)(fs->f_files - fs->f_ffree));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "size", (json_int_t)fs->size, "used",
+                     (json_int_t)fs->used, "free", (json_int_t)fs->free, "inodes",
+                     (json_int_t)fs->inodes, "inodes_used", (json_int_t)fs->inodes_used);
 }
 
 static json_t *worker_json(const struct volume_status *status)

@@ -1,12 +1,13 @@
 #include "workspace_path.h"
 
 #include "cleanup.h"
+#include "deadline_child.h"
 
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* Whether `inner` is `outer` or lies below it. */
-static bool is_below(const char *inner, const char *outer)
+bool workspace_path_is_below(const char *inner, const char *outer)
 {
     size_t len = strlen(outer);
     if (strcmp(outer, "/") == 0)
@@ -16,7 +17,7 @@ static bool is_below(const char *inner, const char *outer)
 
 static int check_apart(const char *path, const char *other, const char *what, struct err *err)
 {
-    if (!is_below(path, other) && !is_below(other, path))
+    if (!workspace_path_is_below(path, other) && !workspace_path_is_below(other, path))
         return 0;
     int rc = err_fail(err, ERR_INVALID,
                       "a workspace cannot be mounted at %s, which is, holds or lies in the %s "
@@ -39,17 +40,44 @@ static int fail(int num, const char *path, struct err *err)
     return rc;
 }
 
+/* deadline_child_call */
+static int call_resolve(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const char *path = arg;
+    struct stat st;
+    (void)ret_fd;
+    if (!realpath(path, result) || lstat(result, &st) < 0)
+        return fail(errno, path, err);
+    return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, path, err);
+}
+
+/* In a child: an automount, a network's or somebody's FUSE file system on the way may not answer,
+ * and neither may another workspace. */
+static int resolve(const char *path, char **ret, struct err *err)
+{
+    char real[PATH_MAX];
+    char what[120];
+    (void)snprintf(what, sizeof what, "resolve %.100s", path);
+    const struct deadline_child child = {.what = what,
+                                         .object = path,
+                                         .wait_ms = WORKSPACE_PATH_MS,
+                                         .hint = "a file system on the way does not answer"};
+    int rc = deadline_child_run(&child, call_resolve, (void *)path, real, sizeof real, NULL, err);
+    if (rc < 0)
+        return rc;
+    *ret = strdup(real);
+    return *ret ? 0 : err_errno(err, ENOMEM, "cannot resolve %s", path);
+}
+
 int workspace_path_resolve(const struct node *node, const char *path, char **ret, struct err *err)
 {
     if (path[0] != '/')
         return err_fail(err, ERR_INVALID, "the path '%s' is not absolute", path);
-    cleanup_free char *real = realpath(path, NULL);
-    struct stat st;
-    if (!real || lstat(real, &st) < 0)
-        return fail(errno, path, err);
-    if (!S_ISDIR(st.st_mode))
-        return fail(ENOTDIR, path, err);
-    int rc = check_apart(real, node->data_dir, "data", err);
+    cleanup_free char *real = NULL;
+    int rc = resolve(path, &real, err);
+    if (rc < 0)
+        return rc;
+    rc = check_apart(real, node->data_dir, "data", err);
     if (rc == 0)
         rc = check_apart(real, node->run_dir, "run", err);
     if (rc == 0)

@@ -101,7 +101,9 @@ static int reserve(struct node *node, const struct catalog_workspace *row, uint6
                    uint64_t *ret, struct err *err)
 {
     struct volume_status status = {0};
-    int rc = volumes_status(node->volumes, row->volume.id, &status, err);
+    const char *id = row->volume.id;
+    int rc =
+        workspace_must_be_there(node, id, volumes_status(node->volumes, id, &status, err), err);
     uint64_t now = (uint64_t)row->volume.size;
     if (status.size > now)
         now = status.size;

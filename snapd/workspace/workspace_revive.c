@@ -15,7 +15,7 @@ int workspace_is_missing(struct node *node, const struct catalog_workspace *work
     bool mounted = false;
     if (!workspace->wanted)
         return 0;
-    int rc = volumes_status(node->volumes, workspace->volume.id, &status, err);
+    int rc = workspace_status(node, workspace, &status, err);
     if (rc == 0 && status.attached && !status.dead)
         rc = volumes_is_mounted(node->volumes, workspace->volume.id, workspace->mount.path,
                                 &mounted, err);
@@ -90,7 +90,7 @@ int workspace_revive(struct node *node, const struct catalog_workspace *workspac
         int rc = workspace_set_mounted(node, workspace, "workspace-mounted", NULL, err);
         return rc < 0 ? rc : 1;
     }
-    int rc = volumes_status(node->volumes, workspace->volume.id, &before, err);
+    int rc = workspace_status(node, workspace, &before, err);
     cleanup_free char *told = rc == 0 ? tell(node, workspace, &before, died) : NULL;
     if (rc == 0)
         rc = workspace_set_states(node, workspace, CATALOG_VOLUME_ATTACHING, CATALOG_MOUNT_MOUNTING,
@@ -119,7 +119,7 @@ static int finish_detach(struct node *node, const struct catalog_workspace *work
 {
     const char *id = workspace->volume.id;
     struct volume_status status = {0};
-    int rc = volumes_status(node->volumes, id, &status, err);
+    int rc = workspace_status(node, workspace, &status, err);
     if (rc == 0 && status.dead)
         rc = volumes_abandon(node->volumes, id, workspace->wanted ? workspace->mount.path : NULL,
                              err);
@@ -137,7 +137,7 @@ static int detach_stray(struct node *node, const struct catalog_workspace *works
                         struct err *err)
 {
     struct volume_status status = {0};
-    int rc = volumes_status(node->volumes, workspace->volume.id, &status, err);
+    int rc = workspace_status(node, workspace, &status, err);
     if (rc < 0 || (!status.attached && !status.detaching && !status.dead))
         return rc;
     rc = volumes_detach(node->volumes, workspace->volume.id, 0, err);

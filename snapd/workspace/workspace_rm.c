@@ -1,6 +1,7 @@
 #include "workspace.h"
 
 #include "fault.h"
+#include "workspace_disk.h"
 #include "workspace_internal.h"
 
 static int check_unused(struct node *node, const struct catalog_workspace *row, struct err *err)
@@ -45,6 +46,7 @@ static int mark_removing(struct node *node, const struct catalog_workspace *row,
 static int remove_one(struct job *job, const struct catalog_workspace *row, struct err *err)
 {
     struct node *node = job_node(job);
+    workspace_disk_make_room(node); /* the rows need some before bytes are gone */
     int rc = job_step(job, "check", err);
     if (rc == 0)
         rc = check_unused(node, row, err);

@@ -89,6 +89,31 @@ void workspace_event(struct node *node, const char *event, const char *name, con
     log_event(LOG_INFO, event, "workspace", name, "detail", detail, NULL);
 }
 
+int workspace_status(struct node *node, const struct catalog_workspace *workspace,
+                     struct volume_status *ret, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = volumes_status(node->volumes, workspace->volume.id, ret, &failure);
+    if (rc == 0)
+        return 0;
+    *ret = (struct volume_status){0};
+    if (failure.code == ERR_NOT_FOUND)
+        return 0;
+    if (err)
+        *err = failure;
+    return rc;
+}
+
+int workspace_must_be_there(struct node *node, const char *id, int rc, struct err *err)
+{
+    if (rc >= 0 || !err || err->code != ERR_NOT_FOUND)
+        return rc;
+    err_clear(err);
+    rc = err_fail(err, ERR_DAMAGED, "the directory %s/volumes/%s is gone", node->data_dir, id);
+    err_hint(err, "put it back, or remove the workspace");
+    return rc;
+}
+
 int workspace_set_states(struct node *node, const struct catalog_workspace *workspace,
                          enum catalog_volume_state volume, enum catalog_mount_state mount,
                          struct err *err)
@@ -121,7 +146,7 @@ int workspace_bring_up(struct node *node, const char *id, const char *path, bool
                        bool check, struct err *err)
 {
     check = check && !is_alive(node, id);
-    int rc = volumes_attach(node->volumes, id, err);
+    int rc = workspace_must_be_there(node, id, volumes_attach(node->volumes, id, err), err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.attached", err);
     if (rc == 0)

@@ -91,12 +91,13 @@ static int unmount_row(struct job *job, const struct catalog_workspace *row, boo
     bool known = row->wanted || row->volume.state != CATALOG_VOLUME_DETACHED;
     int rc = workspace_check_whole(row, err);
     if (rc == 0)
+        workspace_disk_make_room(node); /* for the rows too */
+    if (rc == 0)
         rc = record(node, row, err);
     if (rc == 0)
         rc = job_mark(job, give_up ? "abandon" : "unmount", err);
     if (rc < 0)
         return rc;
-    workspace_disk_make_room(node);
     rc = give_up || is_dead(node, row) ? abandon(node, row, err) : let_go(node, row, err);
     if (rc == 0 && known)
         rc = workspace_set_detached(node, row,

@@ -113,6 +113,20 @@ static void test_an_unmount_gets_room(void **state)
     assert_true(look.free >= 10 * MIB);
 }
 
+/* And so does an rm, before the first row is written. */
+static void test_an_rm_gets_room(void **state)
+{
+    struct workspace_world *world = *state;
+    struct workspace_disk_look look = {.has_workspace = true};
+    workspace_world_do(world, "workspace.create", "w", "{}");
+    assert_int_equal(workspace_disk_look(world->node, &look, NULL), 0);
+    assert_int_equal(workspace_disk_act(world->node, &look, WORKSPACE_DISK_FILL, NULL), 0);
+    fill_up_to(world, 2 * MIB);
+    workspace_world_do(world, "workspace.rm", "w", "{}");
+    assert_int_equal(workspace_disk_look(world->node, &look, NULL), 0);
+    assert_int_equal(look.reserved, 0);
+}
+
 /* Whatever lies at its name is not taken for it. */
 static void test_what_is_no_reserve_is_left_alone(void **state)
 {
@@ -142,6 +156,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_reserve_comes_and_goes, setup,
                                         workspace_world_teardown),
         cmocka_unit_test_setup_teardown(test_an_unmount_gets_room, setup, workspace_world_teardown),
+        cmocka_unit_test_setup_teardown(test_an_rm_gets_room, setup, workspace_world_teardown),
         cmocka_unit_test_setup_teardown(test_what_is_no_reserve_is_left_alone, setup,
                                         workspace_world_teardown),
     };

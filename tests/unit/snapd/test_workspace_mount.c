@@ -1,10 +1,13 @@
 #include "workspace_fixture.h"
 
+#include "catalog_job.h"
 #include "catalog_workspace.h"
 #include "cleanup.h"
 #include "json_doc.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,6 +126,53 @@ static void test_the_place_of_another(void **state)
     assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
 }
 
+/* One of them would hang on the other, or be hidden by it. */
+static void test_places_above_and_below_another(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.create", "v", "{}");
+    assert_int_equal(mkdir(workspace_world_path(world, "at/deep"), 0755), 0);
+    assert_int_equal(mkdir(workspace_world_path(world, "at/deep/er"), 0755), 0);
+    assert_int_equal(mkdir(workspace_world_path(world, "at/deeper"), 0755), 0);
+    workspace_world_do(world, "workspace.mount", "v", "{'path': '%s/deep'}");
+    workspace_world_fails(world, "workspace.mount", "w", at, ERR_CONFLICT, "holds or lies in");
+    workspace_world_fails(world, "workspace.mount", "w", "{'path': '%s/deep/er'}", ERR_CONFLICT,
+                          "the place of the workspace v");
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s/deeper'}");
+}
+
+/* An automount or somebody's FUSE file system whose program does not answer. */
+static void test_a_path_that_hangs(void **state)
+{
+    struct workspace_world *world = *state;
+    char options[80];
+    cleanup_fd int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    assert_true(fuse >= 0);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
+    const char *path = workspace_world_path(world, "at");
+    assert_int_equal(mount("nobody", path, "fuse", 0, options), 0);
+    struct catalog_job row =
+        workspace_world_job(world, "workspace.mount", "w", "{'path': '%s/inside'}");
+    assert_int_equal(umount2(path, MNT_DETACH), 0);
+    assert_string_equal(row.error_code, err_code_name(ERR_UNREACHABLE));
+    assert_non_null(strstr(row.error_message, "at/inside"));
+    catalog_job_free(&row);
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
+/* Somebody took its directory away: not "no such workspace". */
+static void test_a_missing_directory(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->made = false;
+    workspace_world_fails(world, "workspace.mount", "w", at, ERR_DAMAGED, "is gone");
+    workspace_world_fails(world, "workspace.resize", "w", "{'size': 134217728}", ERR_DAMAGED,
+                          "is gone");
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+    workspace_world_do(world, "workspace.rm", "w", "{}");
+}
+
 static void test_a_failure_takes_the_wish_back(void **state)
 {
     struct workspace_world *world = *state;
@@ -199,6 +249,9 @@ int main(void)
         with_one(test_bad_paths),
         with_one(test_a_link_is_followed),
         with_one(test_the_place_of_another),
+        with_one(test_places_above_and_below_another),
+        with_one(test_a_path_that_hangs),
+        with_one(test_a_missing_directory),
         with_one(test_a_failure_takes_the_wish_back),
         with_one(test_what_could_not_be_undone),
         with_one(test_a_kill_anywhere),

@@ -71,6 +71,22 @@ static void test_after_a_restart_of_the_host(void **state)
     catalog_volume_free(&volume);
 }
 
+/* Somebody took its directory away: the reason stands in the row. */
+static void test_a_missing_directory(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_stop(world);
+    fake_volumes_reboot();
+    fake_volumes_only()->made = false;
+    workspace_world_start(world);
+    assert_string_equal(workspace_world_state(world, "w"), "detached");
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "could not be mounted again"));
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "is gone"));
+    assert_int_equal(workspace_world_events(world, "w", "workspace-not-recovered"), 1);
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    workspace_world_do(world, "workspace.rm", "w", "{}");
+}
+
 static void test_after_the_death_of_everything(void **state)
 {
     struct workspace_world *world = *state;
@@ -265,6 +281,7 @@ int main(void)
         with_mounted(test_a_restart_of_the_daemon_changes_nothing),
         with_mounted(test_after_a_restart_of_the_host),
         with_mounted(test_after_the_death_of_everything),
+        with_mounted(test_a_missing_directory),
         with_mounted(test_what_was_unmounted_by_hand),
         with_mounted(test_a_failure_stops_nobody),
         with_mounted(test_a_path_that_is_another_one_now),
