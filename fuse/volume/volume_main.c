@@ -134,6 +134,7 @@ static int open_files(const char *directory, struct err *err)
     /* From here on this process is the worker. The time first, as keeper takes both together. */
     atomic_store(&volume.header->heartbeat_ns, now_ns());
     atomic_store(&volume.header->pid, (uint32_t)getpid());
+    volume_opens_settle(volume.header); /* before the control loop may be asked to close */
     rc = map_log_open(volume.dir_fd, volume.header->uuid, atomic_load(&volume.header->size), NULL,
                       NULL, &volume.log, err);
     if (rc == 0)
@@ -197,7 +198,6 @@ static int begin(struct reader *reader)
 {
     struct live_map_header *header = volume.header;
     struct err err = ERR_INIT;
-    volume_opens_settle(header);
     int rc = volume_session_begin(&volume.session, &reader->slot, &err);
     if (rc < 0) {
         end(fail(header, &err));

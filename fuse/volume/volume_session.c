@@ -42,8 +42,8 @@ static ssize_t read_request(int fd, void *buffer, size_t len, void *userdata)
 }
 
 /* libfuse hands the operations' user data to its I/O functions; while INIT is replayed, its reply
- * has to be caught, by the only thread that there is. */
-static struct volume_session *replaying_session;
+ * has to be caught, and nothing of what other threads write: one may be asked to resize. */
+static _Thread_local struct volume_session *replaying_session;
 
 static ssize_t send_reply(int fd, struct iovec *iov, int count, void *userdata)
 {
