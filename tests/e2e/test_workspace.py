@@ -343,6 +343,65 @@ def test_resize_under_a_writer(scratch):
     site.fsck()
 
 
+# --- Over and over ---
+
+def holdings(node):
+    """Descriptors, threads and children of varved, and descriptors of its keeper."""
+    pid = node.process.pid
+    keeper = node.keepers()[0]
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        children = f.read().split()
+    return {"descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+            "threads": len(os.listdir(f"/proc/{pid}/task")), "children": len(children),
+            "keeper": len(os.listdir(f"/proc/{keeper}/fd"))}
+
+
+def test_nothing_is_left_of_many_rounds(scratch):
+    node = ready(scratch)
+    site = VolumeSite(node, size=128 * MIB)
+    path = directory(scratch, "other")
+    node.ok("workspace", "create", "v", "--size", "128M")
+
+    def rounds(count):
+        for number in range(count):
+            node.ok("workspace", "mount", "v", path)
+            if number % 3 == 0:
+                node.ok("workspace", "unmount", "v", "--abandon")
+            else:
+                node.ok("workspace", "unmount", "v")
+            node.fails(4, "workspace", "rm", "w")
+        wait_for(lambda: not node.workers(node.ok("workspace", "inspect", "v")["id"]), 20,
+                 "end of the worker")
+
+    rounds(3)  # what is opened once
+    before = holdings(node)
+    rounds(20)
+    wait_for(lambda: all(now <= before[key] for key, now in holdings(node).items()), 20,
+             f"return to {before}")
+    site.fsck()
+
+
+# --- Places ---
+
+def test_a_place_above_or_below_another(scratch):
+    node = ready(scratch)
+    site = VolumeSite(node, size=128 * MIB)
+    node.ok("workspace", "create", "v", "--size", "128M")
+    inner = os.path.join(site.path, "inner")
+    os.mkdir(inner)
+    node.fails(4, "workspace", "mount", "v", inner, says=["workspace w", site.path])
+    os.mkdir(f"{site.path}.next")
+    node.ok("workspace", "mount", "v", f"{site.path}.next")
+    # Somebody's own mount below keeps it from being unmounted, and is named.
+    run(["mount", "-t", "tmpfs", "none", inner])
+    try:
+        node.fails(4, "workspace", "unmount", "w", says=[inner])
+    finally:
+        run(["umount", inner])
+    node.ok("workspace", "unmount", "v")
+    site.fsck()
+
+
 # --- Removal ---
 
 def test_rm(scratch):
