@@ -46,16 +46,54 @@ static int note_fenced_for_sure(struct node *node, const struct catalog_workspac
     return note_fenced(node, workspace, incident, err);
 }
 
+enum {
+    INCIDENT_MAX = 200,
+};
+
+static void tell_fenced(const struct node *node, char ret[INCIDENT_MAX])
+{
+    snprintf(ret, INCIDENT_MAX,
+             "fenced: its writes waited for the host's full disk for more than %lld seconds "
+             "([volume] disk_wait); what was written before is kept, later writes fail",
+             (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S));
+}
+
+static bool waits_too_long(const struct node *node, const struct volume_status *status)
+{
+    return status->held > 0 && status->held_ns >= (uint64_t)node->volume.disk_wait_ns;
+}
+
+/* Below an unmount, which waits for the very writes that are held: it goes on when these have
+ * ended, and the row stays its own. */
+static void fence_below(struct node *node, const struct catalog_workspace *workspace)
+{
+    char incident[INCIDENT_MAX];
+    struct volume_status status = {0};
+    struct err failure = ERR_INIT;
+    const char *id = workspace->volume.id;
+    if (workspace->volume.state != CATALOG_VOLUME_DETACHING ||
+        volumes_status(node->volumes, id, &status, &failure) < 0 || status.fenced ||
+        !waits_too_long(node, &status))
+        return;
+    tell_fenced(node, incident);
+    if (catalog_volume_set_incident(node->catalog, id, incident, &failure) < 0)
+        log_event(LOG_WARN, "incident-lost", "workspace", workspace->name, "error", failure.text,
+                  NULL);
+    workspace_event(node, "workspace-fenced", workspace->name, incident);
+    err_clear(&failure);
+    if (volumes_fence(node->volumes, id, workspace->wanted ? workspace->mount.path : NULL,
+                      &failure) < 0)
+        log_event(LOG_WARN, "workspace-not-mended", "workspace", workspace->name, "error",
+                  failure.text, NULL);
+}
+
 /* Written down first: one that is written down and isn't fenced is fenced by the next pass. Where
  * there is no room to write it down it is fenced all the same, and written down by a later pass. */
 static int fence(struct node *node, const struct catalog_workspace *workspace, struct err *err)
 {
-    char incident[200];
-    snprintf(incident, sizeof incident,
-             "fenced: its writes waited for the host's full disk for more than %lld seconds "
-             "([volume] disk_wait); what was written before is kept, later writes fail",
-             (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S));
+    char incident[INCIDENT_MAX];
     int rc = 0;
+    tell_fenced(node, incident);
     if (workspace->volume.state != CATALOG_VOLUME_FENCED)
         rc = note_fenced_for_sure(node, workspace, incident, err);
     if (rc < 0 && err->code == ERR_NO_SPACE) {
@@ -83,6 +121,7 @@ enum verdict {
     WELL,
     DIED,
     WAITS_TOO_LONG,
+    WAITS_BELOW, /* an unmount does, too */
     HELD_ELSEWHERE,
 };
 
@@ -95,12 +134,12 @@ static enum verdict judge(struct node *node, const struct catalog_workspace *wor
             return workspace->wanted ? DIED : WELL;
         if (status->fenced) /* not written down yet */
             return WAITS_TOO_LONG;
-        return status->held > 0 && status->held_ns >= (uint64_t)node->volume.disk_wait_ns
-                   ? WAITS_TOO_LONG
-                   : WELL;
+        return waits_too_long(node, status) ? WAITS_TOO_LONG : WELL;
     case CATALOG_VOLUME_FENCED:
         return status->attached && !status->dead && !status->fenced ? WAITS_TOO_LONG : WELL;
     case CATALOG_VOLUME_DETACHING:
+        if (waits_too_long(node, status) && !status->fenced)
+            return WAITS_BELOW;
         return workspace->wanted ? WELL : HELD_ELSEWHERE;
     default:
         return WELL;
@@ -123,6 +162,9 @@ static int mend_claimed(struct node *node, const char *name, struct err *err)
         return workspace_revive(node, &row, how_it_died(&status), err);
     case WAITS_TOO_LONG:
         return fence(node, &row, err);
+    case WAITS_BELOW:
+        fence_below(node, &row);
+        return 0;
     case HELD_ELSEWHERE:
         (void)finish(node, &row, &ignored); /* the next pass looks again */
         return 0;
@@ -148,8 +190,10 @@ static bool mend_one(struct node *node, const struct catalog_workspace *workspac
     if (!needs_it(node, workspace))
         return false;
     int rc = workspace_claim_try(node->workspaces, name, &failure);
-    if (rc == 0)
-        return true; /* a job works on it */
+    if (rc == 0) { /* a job works on it */
+        fence_below(node, workspace);
+        return true;
+    }
     if (rc == 1) {
         rc = mend_claimed(node, name, &failure);
         workspace_claim_release(node->workspaces, name);

@@ -57,6 +57,35 @@ static void test_the_dead_come_back(void **state)
     assert_non_null(strstr(workspace_world_incident(world, "w"), "journal was replayed"));
 }
 
+/* An unmount waits for the very writes that are held, so nobody else gets the workspace. */
+static void test_an_unmount_that_waits_for_the_disk(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    struct catalog *catalog = world->node->catalog;
+    assert_int_equal(catalog_volume_set_state(catalog, volume->id, CATALOG_VOLUME_DETACHING, NULL),
+                     0);
+    assert_int_equal(catalog_mount_set_state(catalog, volume->id, CATALOG_MOUNT_UNMOUNTING, NULL),
+                     0);
+    assert_int_equal(workspace_claim_try(world->node->workspaces, "w", NULL), 1);
+    volume->held = 1;
+    volume->held_ns = (uint64_t)world->node->volume.disk_wait_ns - 1;
+    assert_false(mend(world));
+    assert_int_equal(volume->fences, 0);
+    volume->held_ns++;
+    assert_true(mend(world));
+    assert_int_equal(volume->fences, 1);
+    (void)mend(world);
+    assert_int_equal(volume->fences, 1);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-fenced"), 1);
+    assert_string_equal(workspace_world_rows(world, "w"), "detaching at at unmounting");
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "full disk"));
+    workspace_claim_release(world->node->workspaces, "w");
+    volume->held = 0;
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
 /* What cannot be brought back is tried once, and says why. */
 static void test_one_that_stays_dead(void **state)
 {
@@ -228,6 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_mounted(test_what_is_well_is_left_alone),
         with_mounted(test_the_dead_come_back),
+        with_mounted(test_an_unmount_that_waits_for_the_disk),
         with_mounted(test_one_that_stays_dead),
         with_mounted(test_a_claimed_one_is_left_for_later),
         with_mounted(test_waiting_too_long_is_fenced),
