@@ -11,6 +11,8 @@
 #include <sys/sysmacros.h>
 
 enum {
+    BUSY_TRIES = 5, /* of an unmount that is busy with nobody */
+    BUSY_MS = 300,
     GONE_MS = 200, /* a loop device takes to go after the last unmount */
 };
 
@@ -162,7 +164,8 @@ static void find_mount_below(const char *path, char *ret)
             (void)snprintf(ret, VOLUMES_POINT_MAX, "%s", entry.point);
 }
 
-static int in_use(dev_t device, const char *path, struct err *err)
+/* *ret_known: by whom. */
+static int in_use(dev_t device, const char *path, bool *ret_known, struct err *err)
 {
     struct volume_holders holders = {.text = ""};
     char below[VOLUMES_POINT_MAX];
@@ -172,9 +175,11 @@ static int in_use(dev_t device, const char *path, struct err *err)
     if (below[0]) {
         rc = err_fail(err, ERR_CONFLICT, "%s is in use by what is mounted at %s", path, below);
         err_hint(err, "unmount that first");
+        *ret_known = true;
         return rc;
     }
     (void)volume_holders_find(device, &holders, NULL);
+    *ret_known = holders.text[0] != '\0';
     rc = err_fail(err, ERR_CONFLICT, "%s is in use%s%s", path, holders.text[0] ? " by " : "",
                   holders.text);
     err_hint(err, "end these processes, then unmount it again");
@@ -205,6 +210,24 @@ static int sync_fs(const struct volume *volume, const char *path, struct err *er
     return 0;
 }
 
+/* Who used it and has gone a moment later, as a call of ours that hung and was given up, is not
+ * worth a failure. */
+static int unmount_fs(dev_t device, const char *path, struct err *err)
+{
+    char at[VOLUMES_POINT_MAX];
+    bool known = false;
+    for (int i = 0;; i++) {
+        int rc = volume_fs_unmount(path, device, false, VOLUMES_FS_MS, err);
+        if (rc != -EBUSY || find_mount(device, path, at, NULL) <= 0)
+            return rc;
+        rc = in_use(device, path, &known, err);
+        if (known || i == BUSY_TRIES)
+            return rc;
+        err_clear(err);
+        volumes_sleep_ms(BUSY_MS);
+    }
+}
+
 static int unmount(struct volumes *volumes, struct volume *volume, const char *path,
                    struct err *err)
 {
@@ -220,9 +243,7 @@ static int unmount(struct volumes *volumes, struct volume *volume, const char *p
     if (rc == 0)
         rc = FAULT_POINT("volume-unmount.synced", err);
     if (rc == 0)
-        rc = volume_fs_unmount(path, device, false, VOLUMES_FS_MS, err);
-    if (rc == -EBUSY && find_mount(device, path, at, NULL) > 0)
-        return in_use(device, path, err);
+        rc = unmount_fs(device, path, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-unmount.unmounted", err);
     for (int64_t until = volumes_now_ms() + GONE_MS; rc == 0 && volumes_now_ms() < until;) {

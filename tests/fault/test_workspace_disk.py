@@ -151,6 +151,27 @@ def test_after_the_time_it_is_fenced(scratch):
     site.stop()
 
 
+def test_an_unmount_that_finds_no_room(scratch):
+    """It waits for what it writes back, but not for ever."""
+    site = Site(scratch, "6s")
+    site.fill()
+    with open(f"{site.path}/big", "wb") as f:
+        f.write(os.urandom(64 * MIB))
+    start = time.monotonic()
+    first = site.node.call("workspace", "unmount", "w")
+    took = time.monotonic() - start
+    check(took < 90, f"the unmount took {took:.0f} s")
+    check("workspace-fenced" in site.events(), f"events: {site.events()}")
+    check("disk" in site.inspect()["incident"]["what"], f"incident: {site.inspect()['incident']}")
+    check(not os.path.ismount(site.path), f"still mounted: {first.err}")
+    os.unlink(f"{site.disk}/filler")
+    site.node.ok("workspace", "unmount", "w")
+    site.node.ok("workspace", "mount", "w", site.path)
+    site.read_kept()
+    site.node.ok("workspace", "unmount", "w")
+    check_agreement(site.node)
+
+
 def test_admission(scratch):
     site = Site(scratch, "10m")
     line = site.node.fails(1, "workspace", "create", "x", "--size", "4G", says=["overcommit"])
