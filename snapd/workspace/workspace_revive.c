@@ -120,7 +120,12 @@ static int finish_detach(struct node *node, const struct catalog_workspace *work
     const char *id = workspace->volume.id;
     struct volume_status status = {0};
     int rc = workspace_status(node, workspace, &status, err);
-    if (rc == 0 && status.dead)
+    /* It would wait with them, and the start of the daemon with it. */
+    if (rc == 0 && workspace->wanted && !status.dead && status.held > 0) {
+        rc = err_fail(err, ERR_CONFLICT, "the writes of workspace %s wait for the host's disk",
+                      workspace->name);
+        err_hint(err, "free space there, then unmount it once more");
+    } else if (rc == 0 && status.dead)
         rc = volumes_abandon(node->volumes, id, workspace->wanted ? workspace->mount.path : NULL,
                              err);
     else if (rc == 0 && workspace->wanted)

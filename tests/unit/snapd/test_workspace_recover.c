@@ -87,6 +87,26 @@ static void test_a_missing_directory(void **state)
     workspace_world_do(world, "workspace.rm", "w", "{}");
 }
 
+/* An unmount that no job will finish, and that the host's full disk would hold up. */
+static void test_the_start_waits_for_no_disk(void **state)
+{
+    struct workspace_world *world = *state;
+    struct catalog *catalog = world->node->catalog;
+    struct fake_volume *volume = fake_volumes_only();
+    assert_int_equal(catalog_volume_set_state(catalog, volume->id, CATALOG_VOLUME_DETACHING, NULL),
+                     0);
+    assert_int_equal(catalog_mount_set_state(catalog, volume->id, CATALOG_MOUNT_UNMOUNTING, NULL),
+                     0);
+    volume->held = 3;
+    restart(world);
+    assert_int_equal(volume->unmounts, 0);
+    assert_string_equal(workspace_world_rows(world, "w"), "detaching at at unmounting");
+    volume->held = 0;
+    restart(world);
+    assert_int_equal(volume->unmounts, 1);
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
 static void test_after_the_death_of_everything(void **state)
 {
     struct workspace_world *world = *state;
@@ -281,6 +301,7 @@ int main(void)
         with_mounted(test_a_restart_of_the_daemon_changes_nothing),
         with_mounted(test_after_a_restart_of_the_host),
         with_mounted(test_after_the_death_of_everything),
+        with_mounted(test_the_start_waits_for_no_disk),
         with_mounted(test_a_missing_directory),
         with_mounted(test_what_was_unmounted_by_hand),
         with_mounted(test_a_failure_stops_nobody),
