@@ -3,14 +3,14 @@
  *
  * A memfd that varved makes at attach and worker, keeper and varved hold. The worker changes chunk
  * words; keeper maps the header alone and reads the heartbeat; varved reads counters and writes
- * limits and orders. Layout: one page of header, then one 32-bit word a chunk (docs/FORMAT.md,
- * "Live map"). Everything that more than one program touches is a lock-free atomic, each field has
- * one writer, and no field means anything only together with another one, so that a kill between
- * any two instructions leaves a map that is true.
+ * limits and orders, and the bit TOUCHED of words. Layout: one page of header, then one 32-bit word
+ * a chunk (docs/FORMAT.md, "Live map"). A kill between any two instructions leaves a map that is
+ * true: a state is one word, which is lock-free and atomic, and where fields belong together (INIT
+ * and its state, an OPEN and the count after it) the one that makes the others count is written
+ * last.
  *
- * A word changes by compare-and-exchange. The bit "unlogged" says that the disk map does not know
- * the state yet. A summary of which words are unlogged is the worker's own and made again at its
- * start.
+ * The bit "unlogged" of a word says that the disk map does not know the state yet. A summary of
+ * which words are unlogged is the worker's own and made again at its start.
  *
  * What it does not do: it has no locks (a dead holder would keep them), and it knows no files.
  */
