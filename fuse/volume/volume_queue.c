@@ -9,9 +9,8 @@
 #define NS_PER_MS UINT64_C(1000000)
 
 enum {
-    PAGE = 4096,
+    BUFFER_BYTES = VOLUME_BLOCK + VOLUME_MAX_WRITE, /* the head stands at the end of the first */
 };
-_Static_assert(PAGE % VOLUME_BLOCK == 0, "a page boundary is a block boundary");
 
 static uint64_t now_ns(void)
 {
@@ -22,7 +21,7 @@ static uint64_t now_ns(void)
 
 size_t volume_queue_bytes(void)
 {
-    return (size_t)VOLUME_BUFFERS * (PAGE + VOLUME_MAX_WRITE);
+    return VOLUME_BUFFERS * volume_resident_round(BUFFER_BYTES);
 }
 
 static int init_locks(struct volume_queue *queue)
@@ -52,11 +51,11 @@ int volume_queue_init(struct volume_queue *queue, struct chunk_io *io,
     if (rc != 0)
         return err_errno(err, rc, "cannot make the queue of requests");
     for (size_t i = 0; i < VOLUME_BUFFERS; i++) {
-        char *at = volume_resident_take(resident, PAGE + VOLUME_MAX_WRITE);
+        char *at = volume_resident_take(resident, BUFFER_BYTES);
         if (!at)
             return err_errno(err, ENOMEM, "cannot make the buffers of requests");
-        queue->buffers[i].payload = at + PAGE;
-        queue->buffers[i].head = at + PAGE - VOLUME_REQUEST_HEAD;
+        queue->buffers[i].payload = at + VOLUME_BLOCK;
+        queue->buffers[i].head = at + VOLUME_BLOCK - VOLUME_REQUEST_HEAD;
         queue->buffers[i].next = queue->free_buffers;
         queue->free_buffers = &queue->buffers[i];
     }

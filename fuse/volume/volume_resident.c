@@ -16,10 +16,20 @@
 #endif
 
 enum {
-    PAGE = 4096,
+    TOUCH = 4096, /* no page is smaller */
     HUGE = 2 << 20,
     KEEP_BYTES = 1 << 30, /* the heap is never made smaller */
 };
+
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+size_t volume_resident_round(size_t bytes)
+{
+    return (bytes + page_bytes() - 1) & ~(page_bytes() - 1);
+}
 
 int volume_resident_heap(struct err *err)
 {
@@ -37,7 +47,7 @@ int volume_resident_heap(struct err *err)
 
 int volume_resident_map(size_t bytes, struct volume_resident *ret, struct err *err)
 {
-    bytes = (bytes + PAGE - 1) & ~((size_t)PAGE - 1);
+    bytes = volume_resident_round(bytes);
     const size_t mapped = bytes + HUGE;
     char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
@@ -73,7 +83,7 @@ void volume_resident_unmap(struct volume_resident *resident)
 
 void *volume_resident_take(struct volume_resident *resident, size_t bytes)
 {
-    bytes = (bytes + PAGE - 1) & ~((size_t)PAGE - 1);
+    bytes = volume_resident_round(bytes);
     if (bytes > resident->bytes - resident->used)
         return NULL;
     void *taken = resident->region + resident->used;
@@ -83,17 +93,17 @@ void *volume_resident_take(struct volume_resident *resident, size_t bytes)
 
 size_t volume_resident_stack_bytes(void)
 {
-    return VOLUME_STACK_BYTES + PAGE;
+    return VOLUME_STACK_BYTES + page_bytes();
 }
 
 int volume_resident_stack(struct volume_resident *resident, pthread_attr_t *ret, struct err *err)
 {
     char *at = volume_resident_take(resident, volume_resident_stack_bytes());
-    if (!at || mprotect(at, PAGE, PROT_NONE) < 0)
+    if (!at || mprotect(at, page_bytes(), PROT_NONE) < 0)
         return err_errno(err, at ? errno : ENOMEM, "cannot make a stack");
     int rc = pthread_attr_init(ret);
     if (rc == 0)
-        rc = pthread_attr_setstack(ret, at + PAGE, VOLUME_STACK_BYTES);
+        rc = pthread_attr_setstack(ret, at + page_bytes(), VOLUME_STACK_BYTES);
     if (rc == 0) /* they end with the process */
         rc = pthread_attr_setdetachstate(ret, PTHREAD_CREATE_DETACHED);
     return rc ? err_errno(err, rc, "cannot make a stack") : 0;
@@ -103,7 +113,7 @@ int volume_resident_stack(struct volume_resident *resident, pthread_attr_t *ret,
 static void __attribute__((noinline)) touch_stack(void)
 {
     volatile char stack[VOLUME_MAIN_STACK_BYTES];
-    for (size_t i = 0; i < sizeof stack; i += PAGE)
+    for (size_t i = 0; i < sizeof stack; i += TOUCH)
         stack[i] = 0;
 }
 

@@ -50,6 +50,8 @@ int volume_resident_map(size_t bytes, struct volume_resident *ret, struct err *e
  * left is compaction, unless vm.compact_unevictable_allowed is 0. */
 void volume_resident_keep(void);
 void volume_resident_unmap(struct volume_resident *resident);
+/* What volume_resident_take() takes for `bytes`: whole pages. */
+size_t volume_resident_round(size_t bytes);
 /* The next `bytes` of the region (whole pages), or NULL when it is used up. */
 void *volume_resident_take(struct volume_resident *resident, size_t bytes);
 /* How much of the region a stack needs, and the attributes of a detached thread with a stack out of

@@ -199,7 +199,7 @@ static void the_reply_to_init_is_that_of_the_format(void **state)
     assert_int_equal(init.max_readahead, 0);
     assert_int_equal(init.max_background, VOLUME_MAX_BACKGROUND);
     assert_int_equal(init.congestion_threshold, VOLUME_CONGESTION);
-    assert_int_equal(init.max_pages, VOLUME_MAX_WRITE / 4096);
+    assert_int_equal(init.max_pages, VOLUME_MAX_WRITE / sysconf(_SC_PAGESIZE));
     assert_int_equal(init.flags & ~FUSE_INIT_EXT,
                      FUSE_ASYNC_READ | FUSE_ASYNC_DIO | FUSE_BIG_WRITES | FUSE_MAX_PAGES);
     assert_int_equal(init.flags2, 0);
