@@ -72,12 +72,19 @@ void seccomp_allow_no_exec(struct seccomp_filter *filter, int call)
     answer(filter, SECCOMP_RET_ERRNO | EACCES);
 }
 
-void seccomp_allow_first(struct seccomp_filter *filter, int call, uint32_t value)
+void seccomp_allow_values(struct seccomp_filter *filter, int call, size_t index,
+                          const uint32_t *values, size_t count)
 {
-    add(filter, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, 4);
-    load_argument(filter, 0);
-    add(filter, BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1);
-    answer(filter, SECCOMP_RET_ALLOW);
+    if (2 * count + 2 > UINT8_MAX) { /* as far as a jump goes */
+        filter->failed = 1;
+        return;
+    }
+    add(filter, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, (uint8_t)(2 * count + 2));
+    load_argument(filter, index);
+    for (size_t i = 0; i < count; i++) {
+        add(filter, BPF_JMP | BPF_JEQ | BPF_K, values[i], 0, 1);
+        answer(filter, SECCOMP_RET_ALLOW);
+    }
     answer(filter, SECCOMP_RET_ERRNO | EPERM);
 }
 

@@ -31,8 +31,9 @@ void seccomp_allow(struct seccomp_filter *filter, const int *calls, size_t count
 /* mmap and the like: allowed unless the third argument asks for memory that can be executed, which
  * answers EACCES. */
 void seccomp_allow_no_exec(struct seccomp_filter *filter, int call);
-/* Allowed when the low half of the first argument is `value`; otherwise EPERM. */
-void seccomp_allow_first(struct seccomp_filter *filter, int call, uint32_t value);
+/* Allowed when the low half of argument `index`, from 0 on, is one of `values`; otherwise EPERM. */
+void seccomp_allow_values(struct seccomp_filter *filter, int call, size_t index,
+                          const uint32_t *values, size_t count);
 /* For all threads of this process and the rest of its life. Needs no_new_privs. ERR_UNSUPPORTED on
  * kinds of processors that no list was made for. */
 int seccomp_apply(struct seccomp_filter *filter, struct err *err);

@@ -118,7 +118,6 @@ static const int allowed[] = {
     SYS_ftruncate,
     SYS_fchmod,
     SYS_lseek,
-    SYS_fcntl,
     SYS_renameat2,
 #ifdef SYS_renameat
     SYS_renameat, /* renameat2() without flags, of some libcs */
@@ -148,15 +147,21 @@ static const int allowed[] = {
 /* Signals go to this process alone: workers of other volumes run as the same user. */
 static const int allowed_self[] = {SYS_kill, SYS_tgkill};
 
+/* Not F_SETOWN, F_SETSIG and the like, which are another way to send signals, nor leases, which let
+ * others wait. */
+static const uint32_t allowed_fcntl[] = {F_GETFL, F_SETFL, F_GETFD, F_SETFD, F_DUPFD_CLOEXEC};
+
 static const int allowed_no_exec[] = {SYS_mmap, SYS_mprotect};
 
 int volume_confine_calls(struct err *err)
 {
+    const uint32_t self = (uint32_t)getpid();
     struct seccomp_filter filter;
     seccomp_begin(&filter);
     seccomp_allow(&filter, allowed, ARRAY_SIZE(allowed));
     for (size_t i = 0; i < ARRAY_SIZE(allowed_self); i++)
-        seccomp_allow_first(&filter, allowed_self[i], (uint32_t)getpid());
+        seccomp_allow_values(&filter, allowed_self[i], 0, &self, 1);
+    seccomp_allow_values(&filter, SYS_fcntl, 1, allowed_fcntl, ARRAY_SIZE(allowed_fcntl));
     for (size_t i = 0; i < ARRAY_SIZE(allowed_no_exec); i++)
         seccomp_allow_no_exec(&filter, allowed_no_exec[i]);
     return seccomp_apply(&filter, err);

@@ -2,6 +2,7 @@
 
 #include "cleanup.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -74,7 +75,8 @@ static int look_at_first(void)
 {
     struct seccomp_filter filter;
     begin(&filter);
-    seccomp_allow_first(&filter, SYS_kill, (uint32_t)getpid());
+    const uint32_t me = (uint32_t)getpid();
+    seccomp_allow_values(&filter, SYS_kill, 0, &me, 1);
     pid_t self = getpid();
     pid_t parent = getppid();
     if (apply(&filter) < 0)
@@ -84,6 +86,21 @@ static int look_at_first(void)
     if (syscall(SYS_kill, parent, 0) != -1)
         return 3;
     return errno == EPERM ? 0 : 4;
+}
+
+static int look_at_second(void)
+{
+    static const uint32_t commands[] = {F_GETFL, F_GETFD};
+    struct seccomp_filter filter;
+    begin(&filter);
+    seccomp_allow_values(&filter, SYS_fcntl, 1, commands, ARRAY_SIZE(commands));
+    if (apply(&filter) < 0)
+        return 1;
+    if (syscall(SYS_fcntl, 1, F_GETFL) < 0 || syscall(SYS_fcntl, 1, F_GETFD) < 0)
+        return 2;
+    if (syscall(SYS_fcntl, 1, F_SETOWN, getpid()) != -1 || errno != EPERM)
+        return 3;
+    return syscall(SYS_fcntl, 1, F_SETSIG, SIGKILL) == -1 && errno == EPERM ? 0 : 4;
 }
 
 #if defined(__x86_64__)
@@ -125,6 +142,12 @@ static void the_first_argument_decides(void **state)
     assert_int_equal(in_child(look_at_first), 0);
 }
 
+static void the_values_of_another_argument_decide(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(look_at_second), 0);
+}
+
 static void the_other_interface_ends_it(void **state)
 {
     (void)state;
@@ -144,9 +167,12 @@ static void too_long_lists_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_are_refused),         cmocka_unit_test(memory_is_not_executed),
-        cmocka_unit_test(the_first_argument_decides), cmocka_unit_test(the_other_interface_ends_it),
+        cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(memory_is_not_executed),
+        cmocka_unit_test(the_first_argument_decides),
+        cmocka_unit_test(the_other_interface_ends_it),
         cmocka_unit_test(too_long_lists_are_refused),
+        cmocka_unit_test(the_values_of_another_argument_decide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
