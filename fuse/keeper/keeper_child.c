@@ -184,22 +184,38 @@ static bool is_silent(const struct keeper *keeper, const struct keeper_volume *v
     return keeper->now - since > (has_begun ? keeper->silence : keeper->begin_silence);
 }
 
+static bool is_file(int fd, const char *path)
+{
+    struct stat ours;
+    struct stat its;
+    return fstat(fd, &ours) == 0 && stat(path, &its) == 0 && ours.st_dev == its.st_dev &&
+           ours.st_ino == its.st_ino;
+}
+
+/* Whether this process runs the volume's program on the volume's live map. */
+static bool serves(const struct keeper_volume *volume, pid_t pid)
+{
+    char path[48];
+    (void)snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    if (!is_file(volume->fds[3], path))
+        return false;
+    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, (int)VOLUME_FD_LIVE);
+    return is_file(volume->fds[1], path);
+}
+
 /* A worker that a killed keeper had just forked may be unknown to everybody, and be the one that
  * serves, while the one that we know waits for its lock. It is killed too, if the process with the
- * number in the live map runs the program of this volume. */
+ * number in the live map serves this volume: the number is a worker's word, who may mean
+ * another volume's. */
 static void kill_unknown(const struct keeper_volume *volume)
 {
-    char path[32];
-    struct stat program;
-    struct stat other;
     pid_t pid = (pid_t)atomic_load(&volume->live->pid);
-    if (pid <= 1 || pid == volume->pid || fstat(volume->fds[3], &program) < 0)
+    if (pid <= 1 || pid == volume->pid)
         return;
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0)
         return;
-    (void)snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
-    if (stat(path, &other) == 0 && program.st_dev == other.st_dev && program.st_ino == other.st_ino)
+    if (serves(volume, pid))
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
     (void)close(pidfd);
 }

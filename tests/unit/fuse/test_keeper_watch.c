@@ -228,6 +228,30 @@ static void test_a_worker_that_nobody_knows_is_found_when_it_falls_silent(void *
     }
 }
 
+/* The number in the live map is a worker's word: with it, it could have the worker of another
+ * volume killed, which runs the same program. */
+static void test_a_silent_worker_cannot_name_another_volumes(void **state)
+{
+    struct keeper_fixture *f = *state;
+    keeper_fixture_connect(f);
+    for (int i = 0; i < 2; i++) {
+        keeper_fixture_volume(f, i, FIXTURE_SERVES, "beat");
+        keeper_fixture_serve(f, i);
+    }
+    pid_t liar = keeper_fixture_worker(f, 0, 0);
+    pid_t other = keeper_fixture_worker(f, 1, 0);
+    keeper_fixture_event(f, 0, KEEPER_STARTED);
+    keeper_fixture_event(f, 1, KEEPER_STARTED);
+    assert_int_equal(kill(liar, SIGSTOP), 0);
+    atomic_store(&f->volumes[0].live.header->pid, (uint32_t)other);
+    assert_int_equal(await_event(f, 0, KEEPER_SILENT, BEGIN_SILENCE_MS * 3).worker, liar);
+    assert_int_equal(keeper_fixture_event(f, 0, KEEPER_DIED).worker, liar);
+    keeper_fixture_event(f, 0, KEEPER_STARTED);
+    keeper_fixture_no_event(f, 200);
+    assert_int_equal(keeper_fixture_starts(f, 1), 1);
+    assert_true(keeper_fixture_is_there(other));
+}
+
 /* Keeper again and again: whatever it was doing, what it held comes back, and no worker is lost or
  * there twice. */
 static void test_keeper_is_killed_again_and_again(void **state)
@@ -287,6 +311,7 @@ int main(void)
         WITH_KEEPER(test_an_orphan_that_was_closed_has_stopped),
         WITH_KEEPER(test_a_pidfd_of_a_dead_worker_is_as_good_as_none),
         WITH_KEEPER(test_a_worker_that_nobody_knows_is_found_when_it_falls_silent),
+        WITH_KEEPER(test_a_silent_worker_cannot_name_another_volumes),
         WITH_KEEPER(test_keeper_is_killed_again_and_again),
         WITH_KEEPER(test_a_keeper_that_was_stopped_kills_nobody),
     };
