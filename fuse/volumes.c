@@ -280,50 +280,7 @@ bool volume_is_awaited(struct volumes *volumes, const struct volume *volume)
     return awaited;
 }
 
-/* --- descriptors --- */
-
-int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volume_fds *fds,
-                    struct err *err)
-{
-    struct live_map live;
-    struct stat st;
-    if (fstat(fds->live, &st) < 0)
-        return err_errno(err, errno, "cannot stat the live map of volume %s", volume->id);
-    int rc = live_map_open(fds->live, false, &live, err);
-    if (rc < 0)
-        return err_wrap(err, rc, "cannot read the live map of volume %s", volume->id);
-    if (strcmp(live.header->id, volume->id) != 0) {
-        rc = err_fail(err, ERR_DAMAGED, "the live map of volume %s is that of volume %s",
-                      volume->id, live.header->id);
-        live_map_close(&live);
-        return rc;
-    }
-    (void)pthread_mutex_lock(&volumes->table);
-    volume->fds = (struct volume_fds){.fuse = steal_fd(&fds->fuse),
-                                      .live = steal_fd(&fds->live),
-                                      .listen = steal_fd(&fds->listen),
-                                      .program = steal_fd(&fds->program),
-                                      .worker = -1};
-    volume->live = live;
-    volume->live_dev = st.st_dev;
-    volume->live_ino = st.st_ino;
-    volume->dead = false;
-    volume->lost = false;
-    (void)pthread_mutex_unlock(&volumes->table);
-    return 0;
-}
-
-void volume_drop_fds(struct volumes *volumes, struct volume *volume)
-{
-    (void)pthread_mutex_lock(&volumes->table);
-    struct volume_fds fds = volume->fds;
-    live_map_close(&volume->live);
-    volume->fds = VOLUME_FDS_NONE;
-    volume->live_dev = 0;
-    volume->live_ino = 0;
-    (void)pthread_mutex_unlock(&volumes->table);
-    volume_fds_close(&fds);
-}
+/* --- the connection --- */
 
 bool volume_is_cut(struct volumes *volumes, const struct volume *volume)
 {

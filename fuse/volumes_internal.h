@@ -101,8 +101,10 @@ static inline bool volume_is_held(const struct volume *volume)
     return volume->live.header != NULL;
 }
 
-/* Gives descriptors to a volume that has none; on success they are taken out of `fds`, but for the
- * pidfd. The live map is checked and has to be this volume's. */
+/* volumes_fds.c. Gives descriptors to a volume that has none; on success they are taken out of
+ * `fds`, but for the pidfd. Each is checked to be what it is for, as a worker may have sent it: the
+ * live map has to be this volume's and to keep its pages, and the program, which keeper starts as
+ * root, one that the worker cannot have written. */
 int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volume_fds *fds,
                     struct err *err);
 /* Closes them. */
