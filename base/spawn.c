@@ -30,7 +30,7 @@ int spawn_find(const char *name, char ret[4096], struct err *err)
     if (len < 4096 && access(ret, X_OK) == 0)
         return 0;
     int rc =
-        err_fail(err, ERR_NOT_FOUND, "helper program %s is neither beside this program nor in %s",
+        err_fail(err, ERR_UNSUPPORTED, "helper program %s is neither beside this program nor in %s",
                  name, VARVE_LIBEXECDIR);
     err_hint(err, "install varve completely");
     return rc;

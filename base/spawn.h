@@ -29,7 +29,7 @@ struct spawn {
 };
 
 /* Finds a helper ("varve-convert"): beside the running program, else in libexecdir. `ret` gets an
- * absolute path. ERR_NOT_FOUND says where it was looked for. */
+ * absolute path. ERR_UNSUPPORTED says where it was looked for. */
 int spawn_find(const char *name, char ret[4096], struct err *err);
 
 /* Finds a stock tool in a fixed search path, so that the caller's environment has no say. */

@@ -91,8 +91,10 @@ static int ensure(struct volumes *volumes, struct err *err)
     int rc = keeper_client_connect(volumes->keeper, true, volumes_silence_ms(), &first);
     if (rc == -ETIMEDOUT || rc == -EHOSTUNREACH)
         rc = keeper_client_replace(volumes->keeper, volumes_silence_ms(), err);
-    else if (rc < 0)
-        return err_fail(err, first.code, "%s", first.text);
+    else if (rc < 0) {
+        rc = err_fail(err, first.code, "%s", first.text);
+        err_hint(err, "%s", first.hint);
+    }
     if (rc < 0)
         return rc;
     int another = rc;
