@@ -150,8 +150,8 @@ int volumes_mount(struct volumes *volumes, const char *id, const char *path, boo
 
 /* --- unmount --- */
 
-/* The first mount on something that lies in the file system at `path`, or "". */
-static void find_mount_below(const char *path, char *ret)
+/* The first mount on something that lies in the file system at `path`, or over it, or "". */
+static void find_mount_on(dev_t device, const char *path, char *ret)
 {
     cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
     struct mountinfo_entry entry;
@@ -159,21 +159,24 @@ static void find_mount_below(const char *path, char *ret)
     ret[0] = '\0';
     if (mountinfo_open("self", &info, NULL) < 0)
         return;
-    while (!ret[0] && mountinfo_next(&info, &entry, NULL) > 0)
-        if (strncmp(entry.point, path, len) == 0 && entry.point[len] == '/')
+    while (!ret[0] && mountinfo_next(&info, &entry, NULL) > 0) {
+        bool other = makedev(entry.dev_major, entry.dev_minor) != device;
+        if (strncmp(entry.point, path, len) == 0 &&
+            (entry.point[len] == '/' || (entry.point[len] == '\0' && other)))
             (void)snprintf(ret, VOLUMES_POINT_MAX, "%s", entry.point);
+    }
 }
 
 /* *ret_known: by whom. */
 static int in_use(dev_t device, const char *path, bool *ret_known, struct err *err)
 {
     struct volume_holders holders = {.text = ""};
-    char below[VOLUMES_POINT_MAX];
+    char on[VOLUMES_POINT_MAX];
     int rc;
     err_clear(err);
-    find_mount_below(path, below);
-    if (below[0]) {
-        rc = err_fail(err, ERR_CONFLICT, "%s is in use by what is mounted at %s", path, below);
+    find_mount_on(device, path, on);
+    if (on[0]) {
+        rc = err_fail(err, ERR_CONFLICT, "%s is in use by what is mounted at %s", path, on);
         err_hint(err, "unmount that first");
         *ret_known = true;
         return rc;

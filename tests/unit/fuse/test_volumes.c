@@ -196,6 +196,29 @@ static void test_busy_mount(void **state)
     site_fsck(site);
 }
 
+/* No process is to blame for these: the mount that is in the way is named. */
+static void test_mounts_in_the_way(void **state)
+{
+    struct volumes_site *site = *state;
+    char below[512];
+    const char *const points[] = {below, site->mount};
+    attach_and_mount(site);
+    (void)snprintf(below, sizeof below, "%s/below", site->mount);
+    assert_int_equal(mkdir(below, 0700), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
+        struct err err = ERR_INIT;
+        char text[600];
+        (void)snprintf(text, sizeof text, "is in use by what is mounted at %s", points[i]);
+        assert_int_equal(mount("none", points[i], "tmpfs", 0, NULL), 0);
+        int rc = volumes_unmount(site->volumes, SITE_ID, site->mount, &err);
+        assert_int_equal(umount2(points[i], MNT_DETACH), 0);
+        site_expect(rc, &err, ERR_CONFLICT, text);
+        assert_string_equal(err.hint, "unmount that first");
+    }
+    unmount_and_detach(site);
+    site_expect_nothing(site);
+}
+
 /* A process that keeps the mounts of this moment in a namespace of its own. */
 static pid_t start_namespace(void)
 {
@@ -442,6 +465,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_queue, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_two_attach, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_busy_mount, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_mounts_in_the_way, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_other_namespace, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_attach_while_held, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_abandon, site_setup, site_teardown),
