@@ -4,8 +4,12 @@
 #include "deadline_child.h"
 
 #include <limits.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+
+#define CONFIGFS_SUPER_MAGIC 0x62656570 /* which linux/magic.h lacks */
 
 bool workspace_path_is_below(const char *inner, const char *outer)
 {
@@ -40,6 +44,27 @@ static int fail(int num, const char *path, struct err *err)
     return rc;
 }
 
+/* Directories that the kernel makes and takes away with what they show: a mount there would go with
+ * a process or a device, and hide what others look at. */
+static int check_lasting(const char *path, struct err *err)
+{
+    static const long passing[] = {PROC_SUPER_MAGIC,   SYSFS_MAGIC,         CGROUP2_SUPER_MAGIC,
+                                   CGROUP_SUPER_MAGIC, DEBUGFS_MAGIC,       TRACEFS_MAGIC,
+                                   DEVPTS_SUPER_MAGIC, SECURITYFS_MAGIC,    BPF_FS_MAGIC,
+                                   NSFS_MAGIC,         CONFIGFS_SUPER_MAGIC};
+    struct statfs fs;
+    if (statfs(path, &fs) < 0)
+        return err_errno(err, errno, "cannot look at the file system of %s", path);
+    for (size_t i = 0; i < ARRAY_SIZE(passing); i++)
+        if (fs.f_type == passing[i]) {
+            int rc = err_fail(err, ERR_INVALID,
+                              "a workspace cannot be mounted at %s, which the kernel makes", path);
+            err_hint(err, "name a directory on a disk");
+            return rc;
+        }
+    return 0;
+}
+
 /* deadline_child_call */
 static int call_resolve(void *arg, void *result, int *ret_fd, struct err *err)
 {
@@ -48,7 +73,7 @@ static int call_resolve(void *arg, void *result, int *ret_fd, struct err *err)
     (void)ret_fd;
     if (!realpath(path, result) || lstat(result, &st) < 0)
         return fail(errno, path, err);
-    return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, path, err);
+    return S_ISDIR(st.st_mode) ? check_lasting(result, err) : fail(ENOTDIR, path, err);
 }
 
 /* In a child: an automount, a network's or somebody's FUSE file system on the way may not answer,

@@ -14,7 +14,7 @@ enum {
 bool workspace_path_is_below(const char *inner, const char *outer);
 
 /* Finds the directory behind `path` (absolute): its own path, without symbolic links. Caller frees.
- * ERR_NOT_FOUND when there is none; ERR_INVALID when it is no directory, or when a mount there
- * would hide, or lie in, the data or the run directory; ERR_UNREACHABLE when a file system on the
- * way does not answer. */
+ * ERR_NOT_FOUND when there is none; ERR_INVALID when it is no directory, or one of procfs, sysfs
+ * and the like, or when a mount there would hide, or lie in, the data or the run directory;
+ * ERR_UNREACHABLE when a file system on the way does not answer. */
 int workspace_path_resolve(const struct node *node, const char *path, char **ret, struct err *err);

@@ -127,6 +127,18 @@ static void test_the_place_of_another(void **state)
 }
 
 /* One of them would hang on the other, or be hidden by it. */
+/* They go with what they show. */
+static void test_places_that_the_kernel_makes(void **state)
+{
+    struct workspace_world *world = *state;
+    static const char *const paths[] = {"{'path': '/proc'}", "{'path': '/proc/1'}",
+                                        "{'path': '/proc/self/task'}", "{'path': '/sys/kernel'}"};
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+        workspace_world_fails(world, "workspace.mount", "w", paths[i], ERR_INVALID,
+                              "which the kernel makes");
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
 static void test_places_above_and_below_another(void **state)
 {
     struct workspace_world *world = *state;
@@ -249,6 +261,7 @@ int main(void)
         with_one(test_bad_paths),
         with_one(test_a_link_is_followed),
         with_one(test_the_place_of_another),
+        with_one(test_places_that_the_kernel_makes),
         with_one(test_places_above_and_below_another),
         with_one(test_a_path_that_hangs),
         with_one(test_a_missing_directory),
