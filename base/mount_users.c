@@ -329,7 +329,8 @@ void mount_users_name(pid_t pid, char ret[32])
 static int mounted_at(const char *path, struct filesystem *ret, struct err *err)
 {
     struct statx stx;
-    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &stx) < 0)
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &stx) <
+        0)
         return errno == ENOENT ? 0 : err_errno(err, errno, "cannot stat %s", path);
     *ret = (struct filesystem){.dev_major = stx.stx_dev_major, .dev_minor = stx.stx_dev_minor};
     return (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;

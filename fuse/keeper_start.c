@@ -69,10 +69,12 @@ int keeper_start(const char *program, const char *run_path, int64_t deadline, st
     if (pid < 0)
         return pid;
     cleanup_fd int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pidfd >= 0 && await_end(pidfd, deadline) < 0) {
+    int num = pidfd < 0 ? errno : 0;
+    if (pidfd < 0 || await_end(pidfd, deadline) < 0) {
         (void)kill(pid, SIGKILL); /* a child that was not waited for: the number is still its own */
         (void)spawn_wait(pid, NULL);
-        return err_fail(err, ERR_UNREACHABLE, "varve-keeper did not start in time");
+        return num ? err_errno(err, num, "cannot watch varve-keeper start")
+                   : err_fail(err, ERR_UNREACHABLE, "varve-keeper did not start in time");
     }
     return check_end(pid, words, err);
 }

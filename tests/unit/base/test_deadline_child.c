@@ -9,18 +9,15 @@
 #include "clock.h"
 #include "deadline_child.h"
 #include "fdio.h"
+#include "no_pidfd.h"
 #include "scratch.h"
 
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -235,21 +232,6 @@ static void test_only_what_is_kept_is_open(void **state)
     close(look.lost);
 }
 
-/* From now on there are no descriptors of processes, as when none is left. */
-static int refuse_pidfd(void)
-{
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EMFILE),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = ARRAY_SIZE(code), .filter = code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0
-               ? -1
-               : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
-
 static void test_without_descriptors_of_processes(void **state)
 {
     (void)state;
@@ -263,7 +245,7 @@ static void test_without_descriptors_of_processes(void **state)
         const struct deadline_child late = {.what = "sleep", .wait_ms = 300};
         const struct deadline_child soon = {.what = "answer", .wait_ms = 30000};
         int64_t start = now_ms();
-        if (refuse_pidfd() < 0 ||
+        if (no_pidfd() < 0 ||
             deadline_child_run(&late, call_sleep, &out, NULL, 0, NULL, &err) != -EHOSTUNREACH)
             _exit(1);
         if (now_ms() - start > 10000)

@@ -3,6 +3,8 @@
 
 #include "cleanup.h"
 #include "clock.h"
+#include "keeper_start.h"
+#include "no_pidfd.h"
 #include "spawn.h"
 #include "wire_call.h"
 
@@ -14,6 +16,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -368,11 +372,29 @@ static void test_requests_that_cannot_be_right(void **state)
                      0);
 }
 
+/* The start has its time also when there is no descriptor left to watch it with. */
+static void test_a_start_without_descriptors_of_processes(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct err err = ERR_INIT;
+        alarm(20);
+        if (no_pidfd() < 0)
+            _exit(1);
+        _exit(keeper_start("/usr/bin/yes", "x", wire_deadline(300), &err) == -EMFILE ? 0 : 2);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 #define WITH_KEEPER(test)                                                                          \
     cmocka_unit_test_setup_teardown(test, keeper_fixture_setup, keeper_fixture_teardown)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_start_without_descriptors_of_processes),
         WITH_KEEPER(test_nobody_is_started_who_was_not_asked_for),
         WITH_KEEPER(test_connecting_again_does_nothing),
         WITH_KEEPER(test_racing_starts_end_with_one_keeper),
