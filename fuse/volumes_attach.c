@@ -4,6 +4,7 @@
 #include "fault.h"
 #include "live_map_load.h"
 #include "log.h"
+#include "map_log.h"
 #include "spawn.h"
 #include "volume_mount.h"
 #include "worker_client.h"
@@ -40,6 +41,25 @@ static int open_data(int dir_fd, const char *id, struct err *err)
         volumes_sleep_ms(VOLUMES_POLL_MS);
     }
     return steal_fd(&fd);
+}
+
+/* What root has copied without owners is root's, and so would its worker be. */
+static int give_away(const struct volumes *volumes, int dir_fd, const char *id, struct err *err)
+{
+    static const char *const names[] = {VOLUME_JSON_NAME, "data", MAP_LOG_NAME};
+    struct stat st;
+    if (fstat(dir_fd, &st) < 0)
+        return err_errno(err, errno, "cannot look at the directory of volume %s", id);
+    if (st.st_uid != 0 || volumes->uid == 0)
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (fchownat(dir_fd, names[i], volumes->uid, volumes->gid, AT_SYMLINK_NOFOLLOW) < 0 &&
+            errno != ENOENT)
+            return err_errno(err, errno, "cannot give %s of volume %s to its user", names[i], id);
+    if (fchown(dir_fd, volumes->uid, volumes->gid) < 0)
+        return err_errno(err, errno, "cannot give the directory of volume %s to its user", id);
+    log_event(LOG_WARN, "volume-given-away", "volume", id, "why", "it was root's", NULL);
+    return 0;
 }
 
 /* The last step of a resize whose worker ended in between. */
@@ -150,7 +170,9 @@ static int make_parts(struct volumes *volumes, struct volume *volume, struct err
     cleanup_fd int dir = volume_open_dir(volumes, volume->id, err);
     if (dir < 0)
         return dir;
-    int rc = volume_json_read(dir, volume->id, &json, err);
+    int rc = give_away(volumes, dir, volume->id, err);
+    if (rc == 0)
+        rc = volume_json_read(dir, volume->id, &json, err);
     if (rc == 0)
         rc = check_data(dir, &json, err);
     if (rc == 0)

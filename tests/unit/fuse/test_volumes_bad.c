@@ -10,6 +10,7 @@
 #include "volumes_site.h"
 
 #include "cleanup.h"
+#include "fdio.h"
 #include "map_log.h"
 #include "spawn.h"
 #include "volume_json.h"
@@ -109,6 +110,34 @@ static void test_map(void **state)
     assert_int_equal(unlinkat(dir, "map", 0), 0);
     struct err err = ERR_INIT;
     assert_true(volumes_attach(site->volumes, SITE_ID, &err) < 0);
+    site_expect_nothing(site);
+}
+
+/* As `cp -r` of root leaves it: the worker must not run as root for that. */
+static void test_a_copy_that_is_roots(void **state)
+{
+    struct volumes_site *site = *state;
+    static const char *const names[] = {"volume.json", "data", "map", "."};
+    struct err err = ERR_INIT;
+    struct volume_status status;
+    struct stat st;
+    create(site);
+    cleanup_fd int dir = open_dir(site);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        assert_int_equal(fchownat(dir, names[i], 0, 0, 0), 0);
+    site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        assert_int_equal(fstatat(dir, names[i], &st, 0), 0);
+        assert_int_equal(st.st_uid, SITE_UID);
+    }
+    char path[64];
+    site_ok(volumes_status(site->volumes, SITE_ID, &status, &err), &err);
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/status", (int)status.worker,
+                   (int)status.worker);
+    cleanup_buf struct buf text = BUF_INIT(65536);
+    site_ok(fdio_read_file(AT_FDCWD, path, &text, &err), &err);
+    assert_non_null(strstr(buf_str(&text), "\nUid:\t61234\t61234\t61234\t61234\n"));
+    site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
     site_expect_nothing(site);
 }
 
@@ -406,6 +435,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_ids, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_sizes, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_a_copy_that_is_roots, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_map, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_absent_chunks, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_json, site_setup, site_teardown),
