@@ -24,13 +24,20 @@ static uint64_t since(uint64_t then)
     return then == 0 || then > now ? 0 : now - then;
 }
 
-/* Of one that is attached. Memory alone. */
+static uint64_t at_most(uint64_t value, uint64_t bound)
+{
+    return value < bound ? value : bound;
+}
+
+/* Of one that is attached. Memory alone, and a worker's word: what others reckon with is bounded.
+ */
 static void from_live(const struct live_map_header *header, struct volume_status *ret)
 {
     uint32_t facts = atomic_load(&header->facts);
-    ret->size = atomic_load(&header->size);
-    ret->local = atomic_load(&header->local_chunks) * VOLUME_CHUNK;
-    ret->held = atomic_load(&header->held);
+    ret->size = at_most(atomic_load(&header->size), VOLUME_SIZE_MAX);
+    ret->local =
+        at_most(atomic_load(&header->local_chunks), ret->size / VOLUME_CHUNK) * VOLUME_CHUNK;
+    ret->held = at_most(atomic_load(&header->held), VOLUME_MAX_BACKGROUND);
     ret->held_ns = since(atomic_load(&header->held_since_ns));
     ret->silent_ns = since(atomic_load(&header->heartbeat_ns));
     ret->starts = atomic_load(&header->starts);

@@ -159,6 +159,34 @@ static void test_others_in_the_place_of_fuse_and_socket(void **state)
                    "control socket");
 }
 
+/* Numbers in the live map are a worker's word, and others' shares are reckoned from them. */
+static void test_numbers_are_bounded(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    struct volume *volume;
+    struct volume_status status;
+    cleanup_volume_fds struct volume_fds fds = good_fds(site);
+    site_ok(volume_enter(site->volumes, SITE_ID, &volume, &err), &err);
+    site_ok(volume_take_fds(site->volumes, volume, &fds, &err), &err);
+    volume_leave(site->volumes, volume);
+    struct live_map_header *header = volume->live.header;
+    atomic_store(&header->local_chunks, SITE_SIZE / VOLUME_CHUNK + 1);
+    atomic_store(&header->held, UINT32_MAX);
+    site_ok(volumes_status(site->volumes, SITE_ID, &status, &err), &err);
+    assert_int_equal(status.size, SITE_SIZE);
+    assert_int_equal(status.local, SITE_SIZE);
+    assert_in_range(status.held, 1, VOLUME_MAX_BACKGROUND);
+    atomic_store(&header->size, UINT64_MAX);
+    atomic_store(&header->local_chunks, UINT32_MAX);
+    site_ok(volumes_status(site->volumes, SITE_ID, &status, &err), &err);
+    assert_int_equal(status.size, VOLUME_SIZE_MAX);
+    assert_int_equal(status.local, VOLUME_SIZE_MAX);
+    site_ok(volume_enter(site->volumes, SITE_ID, &volume, &err), &err);
+    volume_drop_fds(site->volumes, volume);
+    volume_leave(site->volumes, volume);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +194,7 @@ int main(void)
                                         site_teardown),
         cmocka_unit_test_setup_teardown(test_a_program_of_the_worker, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_a_live_map_that_can_shrink, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_numbers_are_bounded, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_others_in_the_place_of_fuse_and_socket, site_setup,
                                         site_teardown),
     };
