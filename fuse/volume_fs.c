@@ -191,7 +191,9 @@ int volume_fs_mount(const char *device_path, const char *path, bool read_only, i
 
 static int fail_other(const char *path, struct err *err)
 {
-    return err_fail(err, ERR_CONFLICT, "something else than the volume is mounted at %s", path);
+    int rc = err_fail(err, ERR_CONFLICT, "something else than the volume is mounted at %s", path);
+    err_hint(err, "unmount that first");
+    return rc;
 }
 
 /* Looking a path up can wait too, for what lies above the mount: another volume, a network. */

@@ -202,13 +202,15 @@ static void test_mounts_in_the_way(void **state)
     struct volumes_site *site = *state;
     char below[512];
     const char *const points[] = {below, site->mount};
+    const char *const says[] = {"is in use by what is mounted at",
+                                "something else than the volume is mounted at"};
     attach_and_mount(site);
     (void)snprintf(below, sizeof below, "%s/below", site->mount);
     assert_int_equal(mkdir(below, 0700), 0);
     for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
         struct err err = ERR_INIT;
         char text[600];
-        (void)snprintf(text, sizeof text, "is in use by what is mounted at %s", points[i]);
+        (void)snprintf(text, sizeof text, "%s %s", says[i], points[i]);
         assert_int_equal(mount("none", points[i], "tmpfs", 0, NULL), 0);
         int rc = volumes_unmount(site->volumes, SITE_ID, site->mount, &err);
         assert_int_equal(umount2(points[i], MNT_DETACH), 0);
