@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
-"""The udev rule for volumes' loop devices: its grammar, what it matches, and, where udevadm is installed, what
-udev makes of it.
+"""The udev rule for volumes' loop devices: its grammar, and what it matches by that. Debian 12's udevadm cannot
+verify rules, so udev itself does not read it here.
 
 usage: test_udev_rule.py RULES-FILE
 """
 import fnmatch
 import os
 import re
-import shutil
-import subprocess
 import sys
 
 RULE = re.compile(r'\s*([A-Z_]+)(?:\{([^}]+)\})?\s*(==|!=|\+=|-=|:=|=)\s*"([^"]*)"\s*(?:,|$)')
@@ -88,28 +86,17 @@ def test_what_it_leaves(_, rules):
         assert run(rules, other) == {}, f"{other}"
 
 
-def test_udevadm_takes_it(path, _):
-    udevadm = shutil.which("udevadm")
-    if not udevadm:
-        return "udevadm is not installed"
-    result = subprocess.run([udevadm, "verify", path], capture_output=True, text=True, check=False)
-    if "unknown" in (result.stdout + result.stderr).lower():
-        return "udevadm is older than 254 and cannot verify"
-    assert result.returncode == 0, result.stdout + result.stderr
-    return None
-
-
 def main():
     path = sys.argv[1]
     with open(path, encoding="utf-8") as f:
         rules = parse(f.read())
-    tests = [test_grammar, test_what_it_matches, test_what_it_leaves, test_udevadm_takes_it]
+    tests = [test_grammar, test_what_it_matches, test_what_it_leaves]
     print(f"1..{len(tests)}")
     failed = 0
     for number, test in enumerate(tests, 1):
         try:
-            skip = test(path, rules)
-            print(f"ok {number} - {test.__name__}{f' # SKIP {skip}' if skip else ''}")
+            test(path, rules)
+            print(f"ok {number} - {test.__name__}")
         except AssertionError as error:
             failed += 1
             print(f"not ok {number} - {test.__name__}\n# {error}")
