@@ -310,7 +310,8 @@ int deadline_child_tool(const struct deadline_child *child, const char *const *a
                           .stdin_fd = -1,
                           .stdout_fd = said,
                           .stderr_fd = said,
-                          .extra_count = child->keep_count};
+                          .extra_count = child->keep_count,
+                          .confine = child->confine};
     for (size_t i = 0; i < child->keep_count; i++)
         spawn.extra[i] = child->keep[i];
     pid_t pid = spawn_start(&spawn, err);

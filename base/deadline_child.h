@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include "confine.h"
 #include "err.h"
 
 #include <stddef.h>
@@ -38,7 +39,8 @@ struct deadline_child {
     int wait_ms;
     const char *hint; /* what to do when the time is over; may be NULL */
     const int *keep;  /* descriptors that the child needs; borrowed. A tool has them as 3, 4, ... */
-    size_t keep_count; /* at most DEADLINE_CHILD_KEEP_MAX */
+    size_t keep_count;             /* at most DEADLINE_CHILD_KEEP_MAX */
+    const struct confine *confine; /* of a tool: rights that it loses; NULL: none; borrowed */
 };
 
 /* Makes the call in a child. Returns what it returned; on success `result_len` bytes of result are

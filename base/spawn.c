@@ -4,9 +4,11 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #ifndef VARVE_LIBEXECDIR
@@ -61,9 +63,13 @@ static void child_exec(const struct spawn *spawn, char *const *envp, int report)
     if (wanted[2] < 0)
         wanted[2] = 2;
     /* First all out of the way of the final numbers, then each to its place. */
-    report = fcntl(report, F_DUPFD_CLOEXEC, (int)(3 * count));
+    int moved = fcntl(report, F_DUPFD_CLOEXEC, (int)(3 * count));
+    if (moved < 0)
+        goto fail; /* nothing has been overwritten yet */
+    report = moved;
     for (size_t i = 0; i < count; i++)
-        wanted[i] = fcntl(wanted[i], F_DUPFD_CLOEXEC, (int)(2 * count));
+        if ((wanted[i] = fcntl(wanted[i], F_DUPFD_CLOEXEC, (int)(2 * count))) < 0)
+            goto fail;
     for (size_t i = 0; i < count; i++)
         if (dup2(wanted[i], (int)i) < 0)
             goto fail;
@@ -71,12 +77,26 @@ static void child_exec(const struct spawn *spawn, char *const *envp, int report)
     if (close_range((unsigned)count, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
         goto fail;
     clean_signals();
+    int rc = spawn->confine ? confine_apply(spawn->confine) : 0;
+    if (rc < 0) {
+        errno = -rc;
+        goto fail;
+    }
     execve(spawn->argv[0], (char *const *)spawn->argv, envp);
 fail:;
     int num = errno;
     ssize_t ignored = write(report, &num, sizeof num);
     (void)ignored;
     _exit(127);
+}
+
+/* The library's fork() makes no namespaces. */
+static pid_t make_child(const struct spawn *spawn)
+{
+    if (!spawn->confine)
+        return fork();
+    struct clone_args args = {.flags = CONFINE_NAMESPACES, .exit_signal = SIGCHLD};
+    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
 }
 
 pid_t spawn_start(const struct spawn *spawn, struct err *err)
@@ -87,7 +107,7 @@ pid_t spawn_start(const struct spawn *spawn, struct err *err)
     int report[2];
     if (pipe2(report, O_CLOEXEC) < 0)
         return err_errno(err, errno, "cannot start %s", spawn->argv[0]);
-    pid_t pid = fork();
+    pid_t pid = make_child(spawn);
     if (pid == 0)
         child_exec(spawn, (char *const *)envp, report[1]);
     int fork_errno = errno;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "buf.h"
+#include "confine.h"
 #include "err.h"
 
 #include <sys/types.h>
@@ -26,6 +27,7 @@ struct spawn {
     int stderr_fd;            /* -1: the parent's; borrowed */
     int extra[SPAWN_FDS_MAX]; /* become descriptors 3, 4, ... of the child; borrowed */
     size_t extra_count;
+    const struct confine *confine; /* rights that it loses; NULL: none. Borrowed */
 };
 
 /* Finds a helper ("varve-convert"): beside the running program, else in libexecdir. `ret` gets an

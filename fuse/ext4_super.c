@@ -290,13 +290,23 @@ static int check_checksum(const uint8_t *bytes, struct err *err)
                     found, expected);
 }
 
-int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[VOLUME_UUID_LEN],
-                     uint64_t size, struct ext4_super *ret, struct err *err)
+static uint64_t get_blocks(const uint8_t *bytes)
 {
-    uint64_t blocks = (uint64_t)get32(bytes, BLOCKS_COUNT_HI) << 32 | get32(bytes, BLOCKS_COUNT);
-    if (get16(bytes, MAGIC) != MAGIC_VALUE)
-        return err_fail(err, ERR_DAMAGED, "there is no ext4 on the volume");
-    int rc = check_checksum(bytes, err);
+    return (uint64_t)get32(bytes, BLOCKS_COUNT_HI) << 32 | get32(bytes, BLOCKS_COUNT);
+}
+
+static int check_magic(const uint8_t *bytes, struct err *err)
+{
+    return get16(bytes, MAGIC) == MAGIC_VALUE
+               ? 0
+               : err_fail(err, ERR_DAMAGED, "there is no ext4 on the volume");
+}
+
+int ext4_super_check_mounted(const uint8_t bytes[EXT4_SUPER_BYTES],
+                             const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, struct err *err)
+{
+    uint64_t blocks = get_blocks(bytes);
+    int rc = check_magic(bytes, err);
     if (rc == 0)
         rc = check_features(bytes, err);
     if (rc == 0)
@@ -307,9 +317,20 @@ int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[V
         rc = check_counts(bytes, size, blocks, err);
     if (rc == 0 && memcmp(bytes + UUID, uuid, VOLUME_UUID_LEN) != 0)
         rc = err_fail(err, ERR_DAMAGED, "the file system has another UUID than the volume");
+    return rc;
+}
+
+int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[VOLUME_UUID_LEN],
+                     uint64_t size, struct ext4_super *ret, struct err *err)
+{
+    int rc = check_magic(bytes, err);
+    if (rc == 0)
+        rc = check_checksum(bytes, err);
+    if (rc == 0)
+        rc = ext4_super_check_mounted(bytes, uuid, size, err);
     if (rc < 0)
         return rc;
-    *ret = (struct ext4_super){.blocks = blocks,
+    *ret = (struct ext4_super){.blocks = get_blocks(bytes),
                                .needs_recovery =
                                    (get32(bytes, FEATURE_INCOMPAT) & INCOMPAT_RECOVER) != 0,
                                .has_errors = (get16(bytes, STATE) & STATE_ERROR) != 0};

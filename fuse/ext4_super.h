@@ -32,6 +32,10 @@ struct ext4_super {
 /* Checks the superblock of a volume with this UUID and size. */
 int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[VOLUME_UUID_LEN],
                      uint64_t size, struct ext4_super *ret, struct err *err);
+/* The same of one that is mounted, as the kernel has it in memory: it writes the checksum only when
+ * it writes the superblock, so that is not compared. */
+int ext4_super_check_mounted(const uint8_t bytes[EXT4_SUPER_BYTES],
+                             const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, struct err *err);
 /* Reads it from the beginning of a file or device and checks it. Reading a device can wait for its
  * worker: see volume_fs_look(). */
 int ext4_super_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,

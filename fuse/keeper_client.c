@@ -107,7 +107,7 @@ static int receive_answer(int socket, const struct keeper_wire *ask, struct keep
     if (rc < 0)
         return rc;
     if (ret->magic == ask->magic && ret->version == ask->version && ret->fds == *ret_count &&
-        (ret->op == ask->op || ret->status < 0))
+        wire_is_status(ret->status) && (ret->op == ask->op || ret->status < 0))
         return 0;
     for (size_t i = 0; i < *ret_count; i++)
         (void)close(fds[i]);

@@ -2,20 +2,16 @@
 
 #include "cleanup.h"
 #include "deadline_child.h"
-#include "mount_context.h"
-#include "mountinfo.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/fs.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 /* After the headers of the C library, whose sys/mount.h has the same names as linux/mount.h. */
@@ -31,7 +27,6 @@ enum {
 };
 
 static const char hint[] = "the volume's worker may be stopped";
-static const char errors_option[] = "errors=remount-ro";
 
 /* For the arguments of calls. */
 struct fs_args {
@@ -69,124 +64,6 @@ int volume_fs_look(const char *device_path, const uint8_t uuid[VOLUME_UUID_LEN],
 {
     struct fs_args args = {.device_path = device_path, .uuid = uuid, .len = size};
     return run("read the superblock of a volume", wait_ms, call_look, &args, ret, sizeof *ret, err);
-}
-
-static int fail_context(int context, int num, const struct fs_args *args, struct err *err)
-{
-    char messages[MOUNT_CONTEXT_TEXT_MAX];
-    mount_context_messages(context, messages);
-    if (num == EBUSY)
-        return err_fail(err, ERR_CONFLICT, "%s is in use, it cannot be mounted", args->device_path);
-    return messages[0] == '\0'
-               ? err_errno(err, num, "cannot mount %s", args->device_path)
-               : err_errno(err, num, "cannot mount %s: %s", args->device_path, messages);
-}
-
-/* The mount, attached nowhere. Returns a descriptor of it, or -errno. */
-static int make_detached(const struct fs_args *args, struct err *err)
-{
-    unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME |
-                          (args->flag ? MOUNT_ATTR_RDONLY : 0U);
-    cleanup_fd int context = fsopen("ext4", FSOPEN_CLOEXEC);
-    if (context < 0 && errno == ENODEV)
-        return err_fail(err, ERR_UNSUPPORTED, "this kernel has no file system ext4");
-    if (context < 0)
-        return err_errno(err, errno, "cannot use the file system ext4");
-    if (fsconfig(context, FSCONFIG_SET_STRING, "source", args->device_path, 0) < 0 ||
-        fsconfig(context, FSCONFIG_SET_STRING, "errors", "remount-ro", 0) < 0 ||
-        (args->flag && fsconfig(context, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0) ||
-        fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-        return fail_context(context, errno, args, err);
-    int fd = fsmount(context, FSMOUNT_CLOEXEC, attributes);
-    return fd < 0 ? fail_context(context, errno, args, err) : fd;
-}
-
-/* Whether it is what was asked for; its mount ID in *ret. */
-static int check_mount(int mount_fd, const struct fs_args *args, uint64_t *ret, struct err *err)
-{
-    const unsigned long wanted =
-        ST_NOSUID | ST_NODEV | ST_NOATIME | (args->flag ? (unsigned long)ST_RDONLY : 0UL);
-    struct statfs fs;
-    struct statx stx;
-    if (fstatfs(mount_fd, &fs) < 0 ||
-        statx(mount_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &stx) < 0)
-        return err_errno(err, errno, "cannot stat the mounted volume");
-    unsigned long found = (unsigned long)fs.f_flags;
-    if ((uint32_t)fs.f_type != EXT4_MAGIC)
-        return err_fail(err, ERR_INTERNAL, "the volume was mounted as another file system");
-    if ((found & wanted) != wanted || (!args->flag && (found & ST_RDONLY)))
-        return err_fail(err, ERR_UNSUPPORTED,
-                        "the kernel did not mount %s as it was told to (flags 0x%lx)",
-                        args->device_path, found);
-    *ret = stx.stx_mnt_id;
-    return 0;
-}
-
-static int open_target(const char *path, struct err *err)
-{
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-                           .resolve = RESOLVE_NO_SYMLINKS};
-    struct statx stx;
-    cleanup_fd int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
-    if (fd < 0 && errno == ELOOP)
-        return err_fail(err, ERR_INVALID, "there is a symbolic link in %s", path);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot open the directory %s", path);
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &stx) < 0)
-        return err_errno(err, errno, "cannot stat %s", path);
-    if (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT)
-        return err_fail(err, ERR_CONFLICT, "something is mounted at %s already", path);
-    return steal_fd(&fd);
-}
-
-/* Where this is killed it is before the mount has a place, and it goes with the descriptor. */
-static int call_mount(void *arg, void *result, int *ret_fd, struct err *err)
-{
-    const struct fs_args *args = arg;
-    uint64_t id;
-    (void)ret_fd;
-    cleanup_fd int target = open_target(args->path, err);
-    if (target < 0)
-        return target;
-    cleanup_fd int mount = make_detached(args, err);
-    int rc = mount < 0 ? mount : check_mount(mount, args, &id, err);
-    if (rc < 0)
-        return rc;
-    if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
-        return err_errno(err, errno, "cannot attach the mounted volume at %s", args->path);
-    memcpy(result, &id, sizeof id);
-    return 0;
-}
-
-/* What the file system does about errors: stands only in mountinfo. */
-static int check_options(uint64_t id, const char *path, struct err *err)
-{
-    cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
-    struct mountinfo_entry entry;
-    int rc = mountinfo_open("self", &info, err);
-    while (rc >= 0 && (rc = mountinfo_next(&info, &entry, err)) > 0) {
-        if (entry.id != id)
-            continue;
-        if (mountinfo_has_option(entry.super_options, errors_option))
-            return 0;
-        return err_fail(err, ERR_UNSUPPORTED, "the kernel mounted %s without %s (options %.200s)",
-                        path, errors_option, entry.super_options);
-    }
-    return rc < 0 ? rc : err_fail(err, ERR_INTERNAL, "the mount at %s is not listed", path);
-}
-
-int volume_fs_mount(const char *device_path, const char *path, bool read_only, int wait_ms,
-                    struct err *err)
-{
-    struct fs_args args = {.device_path = device_path, .path = path, .flag = read_only};
-    uint64_t id;
-    int rc = run("mount a volume", wait_ms, call_mount, &args, &id, sizeof id, err);
-    if (rc < 0)
-        return rc;
-    rc = check_options(id, path, err);
-    if (rc < 0)
-        (void)umount2(path, UMOUNT_NOFOLLOW | MNT_DETACH);
-    return rc;
 }
 
 static int fail_other(const char *path, struct err *err)

@@ -37,11 +37,20 @@ enum {
 int volume_fs_check(const char *device_path, int wait_ms, char ret_said[VOLUME_FS_TEXT_MAX],
                     struct err *err);
 
+/* What is mounted, and what its superblock has to say. */
+struct volume_fs_source {
+    const char *device_path;
+    uint8_t uuid[VOLUME_UUID_LEN];
+    uint64_t size; /* bytes */
+};
 /* Mounts the device at `path` (absolute, a directory, no symbolic link anywhere), nosuid, nodev,
- * noatime, errors=remount-ro, and reads back that it is so. `read_only`: the mount and the file
- * system in it; a journal is replayed all the same. Something mounted at `path` is ERR_CONFLICT. */
-int volume_fs_mount(const char *device_path, const char *path, bool read_only, int wait_ms,
-                    struct err *err);
+ * noatime, errors=remount-ro, and reads back that it is so. The superblock is looked at as by
+ * volume_fs_look(), in the very memory that ext4 reads it from, and once more in the mounted file
+ * system: whoever serves the device gets no other one mounted by showing it at the second read.
+ * `read_only`: the mount and the file system in it; a journal is replayed all the same. Something
+ * mounted at `path` is ERR_CONFLICT. */
+int volume_fs_mount(const struct volume_fs_source *source, const char *path, bool read_only,
+                    int wait_ms, struct err *err);
 /* Whether the topmost mount at `path` is a file system on the device: 1; 0 when nothing is mounted
  * there or there is no such path; ERR_CONFLICT for another one. Never waits for the device. */
 int volume_fs_mounted(const char *path, dev_t device, struct err *err);

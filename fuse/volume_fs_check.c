@@ -8,6 +8,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+
+/* After the headers of the C library, whose sys/mount.h has the same names as linux/mount.h. */
+#include <sys/mount.h>
 
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 
@@ -18,6 +22,11 @@ enum {
     FSCK_LEFT = 4,
     FSCK_FAILED = 8,
 };
+enum {
+    TOOL_USER = 65534, /* nobody, and its group, on every Linux */
+    TOOL_DIRECTORY = 3,
+};
+#define TOOL_PREFIX "/proc/self/fd/3/"
 
 static const char hint[] = "the volume's worker may be stopped";
 
@@ -38,14 +47,55 @@ static void join_lines(char *text)
     *to = '\0';
 }
 
-/* Runs a program of e2fsprogs on a device. Its exit status, or -errno. */
+/* What a tool calls its device becomes what it is called here, which is shorter. */
+static void rename_device(char *text, const char *its, const char *ours)
+{
+    size_t its_len = strlen(its);
+    size_t ours_len = strlen(ours);
+    for (char *at = strstr(text, its); at && ours_len <= its_len; at = strstr(at, its)) {
+        memcpy(at, ours, ours_len);
+        memmove(at + ours_len, at + its_len, strlen(at + its_len) + 1);
+        at += ours_len;
+    }
+}
+
+/* A directory with a node of the device that belongs to TOOL_USER: in a file system of its own that
+ * is mounted nowhere and goes with the descriptor. */
+static int make_node(const char *device_path, const char *name, struct err *err)
+{
+    struct stat st;
+    if (stat(device_path, &st) < 0)
+        return err_errno(err, errno, "cannot stat %s", device_path);
+    if (!S_ISBLK(st.st_mode))
+        return err_fail(err, ERR_IO, "%s is no block device", device_path);
+    cleanup_fd int context = fsopen("tmpfs", FSOPEN_CLOEXEC);
+    if (context < 0 || fsconfig(context, FSCONFIG_SET_STRING, "mode", "0755", 0) < 0 ||
+        fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return err_errno(err, errno, "cannot use the file system tmpfs");
+    cleanup_fd int dir = fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    if (dir < 0)
+        return err_errno(err, errno, "cannot mount the file system tmpfs");
+    if (mknodat(dir, name, S_IFBLK | 0600, st.st_rdev) < 0 ||
+        fchownat(dir, name, TOOL_USER, TOOL_USER, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_errno(err, errno, "cannot make a node of %s", device_path);
+    return steal_fd(&dir);
+}
+
+/* Runs a program of e2fsprogs on a device. Its exit status, or -errno. It reads what a sandbox has
+ * written, and what whoever serves the device makes of it, so it has no rights but to the device.
+ */
 static int run_tool(const char *name, const char *const *options, const char *device_path,
                     int wait_ms, char ret_said[VOLUME_FS_TEXT_MAX], struct err *err)
 {
+    static const struct confine confine = {
+        .uid = TOOL_USER, .gid = TOOL_USER, .writable = TOOL_DIRECTORY};
     char path[4096];
     char what[64];
+    char node[256];
     const char *argv[8] = {path};
+    const char *slash = strrchr(device_path, '/');
     size_t count = 1;
+    (void)snprintf(node, sizeof node, TOOL_PREFIX "%s", slash ? slash + 1 : device_path);
     if (spawn_find_tool(name, path, NULL) < 0) {
         int rc = err_fail(err, ERR_UNSUPPORTED, "the program %s is not installed", name);
         err_hint(err, "install e2fsprogs");
@@ -53,12 +103,23 @@ static int run_tool(const char *name, const char *const *options, const char *de
     }
     for (; *options && count < ARRAY_SIZE(argv) - 2; options++)
         argv[count++] = *options;
-    argv[count] = device_path;
+    argv[count] = node;
+    cleanup_fd int dir = make_node(device_path, node + sizeof TOOL_PREFIX - 1, err);
+    if (dir < 0)
+        return dir;
     snprintf(what, sizeof what, "run %s on a volume", name);
-    const struct deadline_child child = {.what = what, .wait_ms = wait_ms, .hint = hint};
+    const struct deadline_child child = {.what = what,
+                                         .object = device_path,
+                                         .wait_ms = wait_ms,
+                                         .hint = hint,
+                                         .keep = &dir,
+                                         .keep_count = 1,
+                                         .confine = &confine};
     int status = deadline_child_tool(&child, argv, environment, ret_said, VOLUME_FS_TEXT_MAX, err);
-    if (status >= 0)
+    if (status >= 0) {
         join_lines(ret_said);
+        rename_device(ret_said, node, device_path);
+    }
     return status;
 }
 
@@ -131,8 +192,10 @@ static int call_grow(void *arg, void *result, int *ret_fd, struct err *err)
 int volume_fs_grow(const char *path, dev_t device, uint64_t size, int wait_ms, struct err *err)
 {
     struct grow_args args = {.path = path, .device = device, .blocks = size / VOLUME_BLOCK};
-    const struct deadline_child child = {
-        .what = "grow the file system of a volume", .wait_ms = wait_ms, .hint = hint};
+    const struct deadline_child child = {.what = "grow the file system of a volume",
+                                         .object = path,
+                                         .wait_ms = wait_ms,
+                                         .hint = hint};
     int rc = volume_fs_mounted(path, device, err);
     if (rc == 0)
         rc = err_fail(err, ERR_NOT_FOUND, "no volume is mounted at %s", path);

@@ -3,6 +3,7 @@
 #include "cleanup.h"
 #include "fault.h"
 #include "fdio.h"
+#include "local_disk.h"
 #include "publish.h"
 #include "tree.h"
 #include "volume_create.h"
@@ -293,10 +294,22 @@ bool volume_is_cut(struct volumes *volumes, const struct volume *volume)
 
 /* --- small ones --- */
 
+int volumes_check_disk(struct volumes *volumes, struct err *err)
+{
+    if (atomic_load(&volumes->disk_is_fit))
+        return 0;
+    int rc = local_disk_check(volumes->data_fd, volumes->data_path, err);
+    if (rc == 0)
+        atomic_store(&volumes->disk_is_fit, true);
+    return rc;
+}
+
 int volumes_create(struct volumes *volumes, const char *id, uint64_t size, struct err *err)
 {
     struct volume *volume;
-    int rc = volume_enter(volumes, id, &volume, err);
+    int rc = volumes_check_disk(volumes, err);
+    if (rc == 0)
+        rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;
     rc = volume_create(volumes->data_fd, id, size, volumes->uid, volumes->gid, err);

@@ -44,6 +44,7 @@
  * One varved per DATA and RUN: the caller holds the locks of both directories.
  *
  * Durable state is the caller's (the catalog): this module finds out what is attached by looking.
+ * DATA/volumes has to be on a local disk (local_disk.h): on others nothing is made or attached.
  *
  * What it does not do: jobs, names, the catalog (snapd/workspace).
  */
@@ -81,7 +82,7 @@ void volumes_close(struct volumes *volumes);
 
 /* Makes DATA/volumes/ID with an ext4 of its own in it, durably: a directory that is there is
  * complete (I1), and then this does nothing. ERR_INVALID: a size outside the limits (it is rounded
- * up to VOLUME_SIZE_UNIT). */
+ * up to VOLUME_SIZE_UNIT). ERR_UNSUPPORTED: the file system cannot hold volumes. */
 int volumes_create(struct volumes *volumes, const char *id, uint64_t size, struct err *err);
 /* Removes the directory of a volume that is not attached (ERR_CONFLICT); a missing one is no
  * failure. */
@@ -113,9 +114,10 @@ struct volume_status {
 
 /* Attaches (above). Repeating it is fine, also from two threads: one does it, the other one finds
  * it. What an earlier life left half attached, with nothing mounted on it, is finished or removed
- * first. ERR_NOT_FOUND, ERR_DAMAGED, ERR_TOO_NEW, ERR_UNSUPPORTED (no /dev/fuse, no loop device, a
- * host that cannot read direct I/O back, chunks that only the remote has), ERR_CONFLICT (somebody
- * else has `data` locked; the volume is dead or detaching). On failure nothing is left. */
+ * first. ERR_NOT_FOUND, ERR_DAMAGED, ERR_TOO_NEW, ERR_UNSUPPORTED (no /dev/fuse, no loop device, no
+ * local disk, a host that cannot read direct I/O back, chunks that only the remote has),
+ * ERR_CONFLICT (somebody else has `data` locked; the volume is dead or detaching). On failure
+ * nothing is left. */
 int volumes_attach(struct volumes *volumes, const char *id, struct err *err);
 /* Mounts the ext4 of an attached volume at `path` (an existing directory, absolute, no symbolic
  * links), after a look at its superblock. Repeating it is fine; another file system mounted over it

@@ -170,7 +170,9 @@ static int make_parts(struct volumes *volumes, struct volume *volume, struct err
     cleanup_fd int dir = volume_open_dir(volumes, volume->id, err);
     if (dir < 0)
         return dir;
-    int rc = give_away(volumes, dir, volume->id, err);
+    int rc = volumes_check_disk(volumes, err);
+    if (rc == 0)
+        rc = give_away(volumes, dir, volume->id, err);
     if (rc == 0)
         rc = volume_json_read(dir, volume->id, &json, err);
     if (rc == 0)

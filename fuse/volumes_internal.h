@@ -78,6 +78,7 @@ struct volumes {
     struct keeper_client *keeper;
     bool given; /* under keeper_lock: keeper has been given everything */
 
+    _Atomic bool disk_is_fit; /* that of data_fd was looked at (local_disk.h) */
     int wake_fd;              /* eventfd */
     int64_t keeper_silent_ms; /* since when it doesn't answer; of the watching thread; 0 */
 };
@@ -119,6 +120,9 @@ void volume_socket_path(const struct volumes *volumes, const char *id, char *ret
 void volume_data_path(const struct volumes *volumes, const char *id, char *ret);
 /* Opens DATA/volumes/ID. ERR_NOT_FOUND. */
 int volume_open_dir(const struct volumes *volumes, const char *id, struct err *err);
+
+/* The disk of DATA/volumes can hold volumes; looked at once. ERR_UNSUPPORTED. */
+int volumes_check_disk(struct volumes *volumes, struct err *err);
 
 int64_t volumes_now_ms(void); /* CLOCK_MONOTONIC */
 void volumes_sleep_ms(int ms);

@@ -102,6 +102,16 @@ static int prepare_fs(const struct volume *volume, bool read_only, bool check, s
                : volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, &super, err);
 }
 
+static int mount_source(const struct volume *volume, const char *path, bool read_only,
+                        struct err *err)
+{
+    const struct live_map_header *header = volume->live.header;
+    struct volume_fs_source source = {.device_path = volume->device,
+                                      .size = atomic_load(&header->size)};
+    memcpy(source.uuid, header->uuid, sizeof source.uuid);
+    return volume_fs_mount(&source, path, read_only, VOLUMES_FS_MS, err);
+}
+
 /* Sets nothing: the device is held by volume->loop_fd, and afterwards by the mount. */
 static int mount_fs(const struct volume *volume, const char *path, bool read_only, bool check,
                     struct err *err)
@@ -113,7 +123,7 @@ static int mount_fs(const struct volume *volume, const char *path, bool read_onl
     if (rc == 0)
         rc = prepare_fs(volume, read_only, check, err);
     if (rc == 0)
-        rc = volume_fs_mount(volume->device, path, read_only, VOLUMES_FS_MS, err);
+        rc = mount_source(volume, path, read_only, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-mount.mounted", err);
     return rc;

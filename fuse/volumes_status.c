@@ -40,19 +40,18 @@ static void from_live(const struct live_map_header *header, struct volume_status
     ret->held = at_most(atomic_load(&header->held), VOLUME_MAX_BACKGROUND);
     ret->held_ns = since(atomic_load(&header->held_since_ns));
     ret->silent_ns = since(atomic_load(&header->heartbeat_ns));
-    ret->starts = atomic_load(&header->starts);
+    ret->starts = at_most(atomic_load(&header->starts), INT64_MAX);
     ret->reads = atomic_load(&header->reads);
     ret->writes = atomic_load(&header->writes);
     ret->read_bytes = atomic_load(&header->read_bytes);
     ret->write_bytes = atomic_load(&header->write_bytes);
     ret->resends = (facts & LIVE_FACT_RESENDS) != 0;
     ret->locked = atomic_load(&header->residency) != 0;
-    ret->locked_bytes = atomic_load(&header->locked_bytes);
+    ret->locked_bytes = at_most(atomic_load(&header->locked_bytes), INT64_MAX);
     ret->direct = atomic_load(&header->data_mode) == DATA_MODE_DIRECT;
     ret->fenced = (atomic_load(&header->orders) & LIVE_ORDER_FENCED) != 0;
     ret->worker = (pid_t)atomic_load(&header->pid);
-    memcpy(ret->text, header->text, sizeof ret->text);
-    ret->text[sizeof ret->text - 1] = '\0';
+    live_map_text(header, ret->text);
 }
 _Static_assert(sizeof((struct volume_status){0}.text) == LIVE_MAP_TEXT_MAX, "the same text");
 

@@ -61,8 +61,7 @@ static void look_locked(struct volume *volume, struct look *ret)
     ret->starts = atomic_load(&header->starts);
     ret->heartbeat_ns = atomic_load(&header->heartbeat_ns);
     ret->worker = (pid_t)atomic_load(&header->pid);
-    memcpy(ret->text, header->text, sizeof ret->text);
-    ret->text[sizeof ret->text - 1] = '\0';
+    live_map_text(header, ret->text);
     /* The first start is no restart. */
     uint64_t seen = volume->seen_starts ? volume->seen_starts : 1;
     ret->steps = ret->starts > seen ? ret->starts - seen : 0;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 #define PROGRAM "varve-volume"
 
@@ -42,12 +43,16 @@ struct mark {
     dev_t live_dev; /* of its live map; 0: we have none */
     ino_t live_ino;
     char directory[VOLUMES_PATH_MAX];
+    uid_t users[2]; /* that it can be, besides root, which it is at its start */
 };
 
 static struct mark mark_of(struct volumes *volumes, const struct volume *volume)
 {
-    struct mark mark = {.live_dev = 0};
+    struct mark mark = {.live_dev = 0, .users = {volumes->uid, volumes->uid}};
+    struct stat st;
     volume_data_path(volumes, volume->id, mark.directory);
+    if (fstatat(volumes->data_fd, volume->id, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        mark.users[1] = st.st_uid;
     (void)pthread_mutex_lock(&volumes->table);
     mark.live_dev = volume->live_dev;
     mark.live_ino = volume->live_ino;
@@ -57,8 +62,42 @@ static struct mark mark_of(struct volumes *volumes, const struct volume *volume)
 
 struct line_call {
     pid_t pid;
-    const char *directory;
+    const struct mark *mark;
 };
+
+/* The real user, as seen from here. */
+static bool read_user(pid_t pid, uid_t *ret)
+{
+    char path[64];
+    char line[256];
+    unsigned user;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    cleanup_file FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Uid: %u", &user) == 1) {
+            *ret = user;
+            return true;
+        }
+    return false;
+}
+
+/* Root of a sandbox is user 0 here too, but in a user namespace of its own. */
+static bool is_of_the_host(pid_t pid)
+{
+    char path[64];
+    struct stat its;
+    struct stat ours;
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    return stat(path, &its) == 0 && stat("/proc/self/ns/user", &ours) == 0 &&
+           its.st_dev == ours.st_dev && its.st_ino == ours.st_ino;
+}
+
+static bool may_be_worker(const struct mark *mark, pid_t pid)
+{
+    uid_t user;
+    return is_of_the_host(pid) && read_user(pid, &user) &&
+           (user == 0 || user == mark->users[0] || user == mark->users[1]);
+}
 
 /* deadline_child_call. 1: the command line of the process names the directory. */
 static int call_line(void *arg, void *result, int *ret_fd, struct err *err)
@@ -69,6 +108,8 @@ static int call_line(void *arg, void *result, int *ret_fd, struct err *err)
     (void)result;
     (void)ret_fd;
     (void)err;
+    if (!may_be_worker(call->mark, call->pid))
+        return 0;
     (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)call->pid);
     cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? fdio_read_full(fd, line, sizeof line - 1) : 0;
@@ -76,28 +117,37 @@ static int call_line(void *arg, void *result, int *ret_fd, struct err *err)
         return 0;
     line[n] = '\0';
     size_t first = strlen(line) + 1;
-    return first < (size_t)n && strcmp(line + first, call->directory) == 0;
+    return first < (size_t)n && strcmp(line + first, call->mark->directory) == 0;
 }
 
 /* By the directory in its command line, for which the kernel looks into the memory of the process:
- * that can wait, if it is stuck, and must not stop what concerns another volume. */
-static bool names_directory(pid_t pid, const char *directory)
+ * that can wait, if it is stuck, and must not stop what concerns another volume. Anybody can name a
+ * program and its arguments so; nobody's processes are killed for it but our own. */
+static bool names_directory(pid_t pid, const struct mark *mark)
 {
     static const struct deadline_child child = {.what = "look at a worker", .wait_ms = LINE_MS};
-    struct line_call call = {pid, directory};
+    struct line_call call = {pid, mark};
     return deadline_child_run(&child, call_line, &call, NULL, 0, NULL, NULL) == 1;
 }
 
 static bool is_marked(const struct mark *mark, pid_t pid)
 {
+    static const char memfd[] = "/memfd:";
     char path[64];
-    struct stat st;
+    char target[sizeof memfd - 1];
+    struct statx st;
     if (!volume_worker_runs(pid))
         return false;
     if (mark->live_dev == 0)
-        return names_directory(pid, mark->directory);
+        return names_directory(pid, mark);
+    /* Anybody may name his program so and have any file open there, also on a file system that
+     * does not answer: nothing is followed but a link to a memfd, and nobody is asked. */
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, (int)VOLUME_FD_LIVE);
-    return stat(path, &st) == 0 && st.st_dev == mark->live_dev && st.st_ino == mark->live_ino;
+    return readlink(path, target, sizeof target) == sizeof target &&
+           memcmp(target, memfd, sizeof target) == 0 &&
+           statx(AT_FDCWD, path, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_INO, &st) == 0 &&
+           makedev(st.stx_dev_major, st.stx_dev_minor) == mark->live_dev &&
+           st.stx_ino == mark->live_ino;
 }
 
 /* A pidfd of this process if it is a worker of the volume. */
@@ -167,8 +217,7 @@ int volume_worker_ended(int pidfd, int wait_ms)
 static int refused(const struct volume *volume, struct err *err)
 {
     char text[LIVE_MAP_TEXT_MAX];
-    memcpy(text, volume->live.header->text, sizeof text);
-    text[sizeof text - 1] = '\0';
+    live_map_text(volume->live.header, text);
     return err_fail(err, ERR_UNSUPPORTED, "the worker of volume %s refuses: %s", volume->id, text);
 }
 

@@ -12,6 +12,7 @@
 
 enum {
     PAUSE_MS = 5,
+    ERRNO_MAX = 4095, /* that a system call can return */
 };
 
 static int64_t now_ns(void)
@@ -110,6 +111,11 @@ int wire_receive(int socket, void *message, size_t len, int *ret_fds, size_t max
     for (size_t i = 0; n > 0 && i < count; i++)
         (void)close(fds[i]);
     return n < 0 ? (int)n : -EBADMSG;
+}
+
+bool wire_is_status(int32_t status)
+{
+    return status <= 0 && status >= -ERRNO_MAX;
 }
 
 int wire_fail(struct err *err, int status, const char *text, const char *fmt, ...)

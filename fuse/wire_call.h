@@ -9,6 +9,7 @@
 
 #include "err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -29,6 +30,9 @@ int wire_send(int socket, const void *message, size_t len, const int *fds, size_
 int wire_receive(int socket, void *message, size_t len, int *ret_fds, size_t max, size_t *ret_count,
                  int64_t deadline);
 
+/* Whether a number can be the status of an answer: 0, or an errno of Linux made negative. A worker
+ * may say anything. */
+bool wire_is_status(int32_t status);
 /* Turns the status of an answer, or a failure of the above, into an error; `text` (may be NULL) is
  * the peer's. Returns -errno. */
 int wire_fail(struct err *err, int status, const char *text, const char *fmt, ...)

@@ -86,7 +86,7 @@ static int check_answer(const struct volume_wire *ask, const struct volume_wire 
         return -EBADMSG;
     if (answer->version != ask->version)
         return -EPROTONOSUPPORT;
-    if (answer->op != ask->op || answer->status > 0)
+    if (answer->op != ask->op || !wire_is_status(answer->status))
         return -EBADMSG;
     return answer->status;
 }

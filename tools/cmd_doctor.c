@@ -96,6 +96,12 @@ static int check_daemon(struct report *report, struct err *err)
         rc = add_row(report, "data space", true, &check, err);
     }
     if (rc == 0) {
+        check = (struct doctor_check){0};
+        doctor_host_disk(data_dir, &check);
+        rc = add_row(report, "data disk", false, &check, err);
+        check = (struct doctor_check){0};
+    }
+    if (rc == 0) {
         doctor_host_space(run_dir, false, &check);
         rc = add_row(report, "run space", true, &check, err);
     }

@@ -49,6 +49,9 @@ void doctor_host_caps(struct doctor_check *ret);
 /* Free space of the filesystem that `dir` is or will be on. `for_data`: it holds uppers. */
 void doctor_host_space(const char *dir, bool for_data, struct doctor_check *ret);
 
+/* Whether workspaces can be kept in `dir`, or in the nearest directory above it that is there. */
+void doctor_host_disk(const char *dir, struct doctor_check *ret);
+
 /* What workspaces need. The checks of FUSE mount one in a child and read what the kernel offers. */
 void doctor_volume_fuse(struct doctor_check *ret);
 void doctor_volume_resend(struct doctor_check *ret);

@@ -1,6 +1,7 @@
 #include "doctor.h"
 
 #include "cleanup.h"
+#include "local_disk.h"
 #include "program.h"
 #include "spawn.h"
 #include "text.h"
@@ -198,5 +199,26 @@ void doctor_host_space(const char *dir, bool for_data, struct doctor_check *ret)
     } else if (for_data && fs.f_type == OVERLAYFS_SUPER_MAGIC) {
         doctor_found(ret, DOCTOR_MISSING, "%.200s is on an overlayfs, as in a container", dir);
         doctor_effect(ret, "runs cannot write there; put it on ext4 or xfs");
+    }
+}
+
+void doctor_host_disk(const char *dir, struct doctor_check *ret)
+{
+    char path[4096];
+    struct statfs fs = {0};
+    struct err err = ERR_INIT;
+    existing_parent(dir, path);
+    cleanup_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstatfs(fd, &fs) < 0) {
+        doctor_found(ret, DOCTOR_WARN, "%.200s cannot be looked at: %s", path, strerror(errno));
+        doctor_effect(ret, "whether workspaces will work is not known");
+    } else if (local_disk_check(fd, path, &err) < 0) {
+        doctor_found(ret, DOCTOR_WARN, "%.390s", err.text);
+        doctor_effect(ret, "workspaces will not work; put it on ext4, xfs or btrfs");
+    } else if (local_disk_is_memory((uint32_t)fs.f_type)) {
+        doctor_found(ret, DOCTOR_WARN, "%.200s is in memory", path);
+        doctor_effect(ret, "nothing in it, workspaces either, outlives the host's restart");
+    } else {
+        doctor_found(ret, DOCTOR_OK, "locks, holes and syncs work for %.200s", dir);
     }
 }

@@ -112,6 +112,15 @@ void live_map_close(struct live_map *map)
     *map = (struct live_map){.fd = -1};
 }
 
+void live_map_text(const struct live_map_header *header, char ret[LIVE_MAP_TEXT_MAX])
+{
+    memcpy(ret, header->text, LIVE_MAP_TEXT_MAX);
+    ret[LIVE_MAP_TEXT_MAX - 1] = '\0';
+    for (char *c = ret; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+}
+
 int live_map_remap(struct live_map *map, uint64_t size, struct err *err)
 {
     size_t bytes = live_map_bytes(size);

@@ -133,6 +133,8 @@ int live_map_make(const char *id, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t 
  * don't look at chunks. ERR_DAMAGED, ERR_TOO_NEW. The descriptor must stay open as long. */
 int live_map_open(int fd, bool header_only, struct live_map *ret, struct err *err);
 void live_map_close(struct live_map *map); /* harmless on a zeroed one */
+/* The text, as one line of printable ASCII: a worker may write anything there, at any time. */
+void live_map_text(const struct live_map_header *header, char ret[LIVE_MAP_TEXT_MAX]);
 /* Makes the memfd larger for a volume of `size` bytes; nothing else. For varved, before a resize.
  */
 int live_map_extend(int fd, uint64_t size, struct err *err);

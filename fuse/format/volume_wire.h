@@ -69,7 +69,7 @@ struct volume_wire {
 
 /* In RUN. */
 #define KEEPER_SOCKET_NAME "keeper.sock"
-#define KEEPER_LOCK_NAME   "keeper.lock" /* flock; holds the pid of who has it, as text */
+#define KEEPER_LOCK_NAME   "keeper.lock" /* flock; holds the pid of who has it, for people */
 #define KEEPER_LOG_NAME    "keeper.log"  /* standard error of keeper and workers */
 
 /* How varve-keeper's first process ends: 0 when keeper answers on its socket. */

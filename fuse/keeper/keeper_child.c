@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -184,23 +185,32 @@ static bool is_silent(const struct keeper *keeper, const struct keeper_volume *v
     return keeper->now - since > (has_begun ? keeper->silence : keeper->begin_silence);
 }
 
+/* By what the kernel knows already: another file system is not asked, as it may not answer. */
 static bool is_file(int fd, const char *path)
 {
-    struct stat ours;
-    struct stat its;
-    return fstat(fd, &ours) == 0 && stat(path, &its) == 0 && ours.st_dev == its.st_dev &&
-           ours.st_ino == its.st_ino;
+    struct statx ours;
+    struct statx its;
+    const int known = AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
+    return statx(fd, "", AT_EMPTY_PATH | known, STATX_INO, &ours) == 0 &&
+           statx(AT_FDCWD, path, known, STATX_INO, &its) == 0 &&
+           ours.stx_dev_major == its.stx_dev_major && ours.stx_dev_minor == its.stx_dev_minor &&
+           ours.stx_ino == its.stx_ino;
 }
 
-/* Whether this process runs the volume's program on the volume's live map. */
+/* Whether this process runs the volume's program on the volume's live map. Which process it is, a
+ * worker has chosen: so first it is looked, without following the link, whether there is a memfd,
+ * and the program only of those that hold the live map. */
 static bool serves(const struct keeper_volume *volume, pid_t pid)
 {
+    static const char memfd[] = "/memfd:";
     char path[48];
-    (void)snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
-    if (!is_file(volume->fds[3], path))
-        return false;
+    char target[sizeof memfd - 1];
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, (int)VOLUME_FD_LIVE);
-    return is_file(volume->fds[1], path);
+    if (readlink(path, target, sizeof target) != sizeof target ||
+        memcmp(target, memfd, sizeof target) != 0 || !is_file(volume->fds[1], path))
+        return false;
+    (void)snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    return is_file(volume->fds[3], path);
 }
 
 /* A worker that a killed keeper had just forked may be unknown to everybody, and be the one that

@@ -64,8 +64,9 @@ static int take_lock(void)
         return KEEPER_EXIT_RUNNING;
     }
     int len = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    /* For people. The lock is what counts, and RUN may be full. */
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)len, 0) != len)
-        return say("cannot write keeper.lock");
+        (void)!ftruncate(fd, 0);
     return 0;
 }
 

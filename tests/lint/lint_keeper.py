@@ -15,8 +15,8 @@ ALLOWED = {
     # descriptors and processes
     "close", "dup2", "fcntl", "accept4", "getsockopt", "sendmsg", "recvmsg", "poll",
     "epoll_ctl", "epoll_wait", "waitid", "signal", "execveat", "_exit", "getpid", "syscall",
-    # facts about descriptors, and about /proc/PID/exe (no file of a disk)
-    "fstat", "stat",
+    # facts about descriptors, and about links in /proc (statx with AT_STATX_DONT_SYNC alone: no file system is asked)
+    "fstat", "statx", "readlink",
     # one page of a volume's live map
     "mmap", "munmap",
     # of the workers' log, in the child

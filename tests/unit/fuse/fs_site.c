@@ -120,10 +120,18 @@ int fs_site_teardown(void **state)
     return scratch_teardown(&scratch);
 }
 
+struct volume_fs_source fs_site_source(const struct fs_site *site)
+{
+    struct volume_fs_source source = {.device_path = site->loop.path, .size = site->loop.size};
+    memcpy(source.uuid, site->volume.uuid, sizeof source.uuid);
+    return source;
+}
+
 void fs_site_mount(struct fs_site *site)
 {
     struct err err = ERR_INIT;
-    if (volume_fs_mount(site->loop.path, site->mount, false, 30000, &err) < 0)
+    const struct volume_fs_source source = fs_site_source(site);
+    if (volume_fs_mount(&source, site->mount, false, 30000, &err) < 0)
         fail_msg("%s", err.text);
 }
 

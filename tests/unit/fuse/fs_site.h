@@ -8,6 +8,7 @@
 
 #include "loop_device.h"
 #include "scratch.h"
+#include "volume_fs.h"
 #include "volume_json.h"
 
 #include <stdbool.h>
@@ -31,6 +32,8 @@ void fs_site_freeze(struct fs_site *site);
 void fs_site_thaw(struct fs_site *site);
 /* Attaches the data file anew; for tests that gave the device up. */
 void fs_site_attach(struct fs_site *site);
+/* The volume's device, to be mounted. */
+struct volume_fs_source fs_site_source(const struct fs_site *site);
 /* Mounts the volume; fails the test when that does not work. */
 void fs_site_mount(struct fs_site *site);
 /* Writes a file of `len` bytes below the mounted volume, and syncs it when asked to. */

@@ -4,6 +4,7 @@
 #include "cleanup.h"
 #include "clock.h"
 #include "fdio.h"
+#include "spawn.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -92,6 +93,32 @@ static void test_keeper_stands_alone(void **state)
     assert_int_equal(st.st_mode & 07777, 0600);
     assert_int_equal(fstatat(f->scratch->fd, KEEPER_LOCK_NAME, &st, 0), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
+}
+
+/* RUN is in memory, and may be full of something else. */
+static void test_a_run_directory_that_is_full(void **state)
+{
+    struct keeper_fixture *f = *state;
+    struct err err = ERR_INIT;
+    static char bytes[64 * 1024];
+    scratch_tmpfs(f->scratch, "run", sizeof bytes);
+    scratch_write(f->scratch, "run/ballast", bytes, sizeof bytes);
+    const char *path = scratch_path(f->scratch, "run");
+    cleanup_fd int run = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const struct keeper_client_options options = {
+        .run_fd = run, .run_path = path, .program = VARVE_KEEPER};
+    struct keeper_client *client;
+    assert_int_equal(keeper_client_open(&options, &client, &err), 0);
+    int rc = keeper_client_connect(client, true, FIXTURE_WAIT_MS, &err);
+    if (rc >= 0)
+        f->keepers[f->keeper_count++] = keeper_client_pid(client);
+    keeper_client_close(client);
+    if (rc < 0)
+        fail_msg("%s", err.text);
+    /* And it is the only one. */
+    const char *const argv[] = {VARVE_KEEPER, path, NULL};
+    struct spawn spawn = {.argv = argv, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1};
+    assert_int_equal(spawn_wait(spawn_start(&spawn, NULL), NULL), KEEPER_EXIT_RUNNING);
 }
 
 static void test_a_killed_worker_is_started_again(void **state)
@@ -485,6 +512,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_KEEPER(test_a_worker_is_started_with_what_it_needs_alone),
         WITH_KEEPER(test_keeper_stands_alone),
+        WITH_KEEPER(test_a_run_directory_that_is_full),
         WITH_KEEPER(test_a_killed_worker_is_started_again),
         WITH_KEEPER(test_a_worker_that_dies_at_once_is_started_ever_more_slowly),
         WITH_KEEPER(test_the_wait_between_starts_has_an_end),

@@ -3,10 +3,15 @@
 
 #include "cleanup.h"
 #include "clock.h"
+#include "volume_mount.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -252,6 +257,45 @@ static void test_a_silent_worker_cannot_name_another_volumes(void **state)
     assert_true(keeper_fixture_is_there(other));
 }
 
+/* Nor can it make keeper wait for a file system that does not answer, by the number of a process
+ * that has something open there where a worker has its live map. */
+static void test_a_silent_worker_cannot_make_keeper_wait(void **state)
+{
+    struct keeper_fixture *f = *state;
+    struct err err = ERR_INIT;
+    char stuck[128];
+    keeper_fixture_connect(f);
+    keeper_fixture_volume(f, 0, FIXTURE_SERVES, "beat");
+    keeper_fixture_serve(f, 0);
+    pid_t liar = keeper_fixture_worker(f, 0, 0);
+    keeper_fixture_event(f, 0, KEEPER_STARTED);
+    const char *path = scratch_path(f->scratch, "fuse");
+    assert_int_equal(mkdir(path, 0700), 0);
+    cleanup_fd int fuse = volume_mount_make(path, &err); /* which nobody reads */
+    cleanup_fd int root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fuse >= 0 && root >= 0);
+    /* Runs the same program, and waits for what nobody writes. */
+    snprintf(stuck, sizeof stuck, "%s/stuck", f->scratch->path);
+    assert_int_equal(mkdir(stuck, 0700), 0);
+    assert_int_equal(mkfifo(scratch_path(f->scratch, "stuck/behave"), 0600), 0);
+    pid_t bait = fork();
+    if (bait == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (dup2(root, VOLUME_FD_LIVE) >= 0)
+            execl(VARVE_DUMMY_WORKER, "varve-volume", stuck, NULL);
+        _exit(127);
+    }
+    keeper_fixture_sleep(200);
+    assert_int_equal(kill(liar, SIGSTOP), 0);
+    atomic_store(&f->volumes[0].live.header->pid, (uint32_t)bait);
+    assert_int_equal(await_event(f, 0, KEEPER_SILENT, BEGIN_SILENCE_MS * 3).worker, liar);
+    assert_int_equal(keeper_fixture_event(f, 0, KEEPER_DIED).worker, liar);
+    keeper_fixture_event(f, 0, KEEPER_STARTED);
+    assert_true(keeper_fixture_is_there(bait));
+    kill(bait, SIGKILL);
+    assert_int_equal(waitpid(bait, NULL, 0), bait);
+}
+
 /* Keeper again and again: whatever it was doing, what it held comes back, and no worker is lost or
  * there twice. */
 static void test_keeper_is_killed_again_and_again(void **state)
@@ -312,6 +356,7 @@ int main(void)
         WITH_KEEPER(test_a_pidfd_of_a_dead_worker_is_as_good_as_none),
         WITH_KEEPER(test_a_worker_that_nobody_knows_is_found_when_it_falls_silent),
         WITH_KEEPER(test_a_silent_worker_cannot_name_another_volumes),
+        WITH_KEEPER(test_a_silent_worker_cannot_make_keeper_wait),
         WITH_KEEPER(test_keeper_is_killed_again_and_again),
         WITH_KEEPER(test_a_keeper_that_was_stopped_kills_nobody),
     };

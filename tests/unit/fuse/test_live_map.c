@@ -148,6 +148,22 @@ static int give(void *arg, struct map_record *ret)
     return 1;
 }
 
+static void test_text(void **state)
+{
+    (void)state;
+    cleanup_fd int fd = make(SIZE);
+    struct live_map map;
+    char text[LIVE_MAP_TEXT_MAX];
+    assert_int_equal(live_map_open(fd, true, &map, NULL), 0);
+    snprintf(map.header->text, sizeof map.header->text, "a\nb\x1b[31m \xff\xc3\xa4~");
+    live_map_text(map.header, text);
+    assert_string_equal(text, "a?b?[31m ???~");
+    memset(map.header->text, 'x', sizeof map.header->text); /* no end */
+    live_map_text(map.header, text);
+    assert_int_equal(strlen(text), LIVE_MAP_TEXT_MAX - 1);
+    live_map_close(&map);
+}
+
 static void test_load(void **state)
 {
     struct scratch *scratch = *state;
@@ -195,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_cannot_shrink),
         cmocka_unit_test(test_extend),
         cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_text),
         cmocka_unit_test_setup_teardown(test_load, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_load_of_a_damaged_map, scratch_setup,
                                         scratch_teardown),

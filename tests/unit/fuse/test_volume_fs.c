@@ -108,13 +108,14 @@ static void test_options(void **state)
 static void test_read_only(void **state)
 {
     struct fs_site *site = *state;
+    const struct volume_fs_source source = fs_site_source(site);
     struct volume_fs_space space;
     struct err err = ERR_INIT;
     char path[256];
     fs_site_mount(site);
     fs_site_write(site, "f", 10, false);
     unmount(site);
-    ok(volume_fs_mount(site->loop.path, site->mount, true, WAIT_MS, &err), &err);
+    ok(volume_fs_mount(&source, site->mount, true, WAIT_MS, &err), &err);
     snprintf(path, sizeof path, "%s/f", site->mount);
     assert_int_equal(access(path, R_OK), 0);
     assert_int_equal(open(path, O_RDWR | O_CLOEXEC), -1);
@@ -135,22 +136,25 @@ static void refused(int rc, enum err_code code, struct err *err)
 static void test_places_that_are_none(void **state)
 {
     struct fs_site *site = *state;
-    const char *device = site->loop.path;
+    const struct volume_fs_source source = fs_site_source(site);
+    struct volume_fs_source none = source;
     char path[256];
     struct err err = ERR_INIT;
     snprintf(path, sizeof path, "%s/missing", site->scratch->path);
-    refused(volume_fs_mount(device, path, false, WAIT_MS, &err), ERR_IO, &err);
+    refused(volume_fs_mount(&source, path, false, WAIT_MS, &err), ERR_IO, &err);
     assert_int_equal(volume_fs_mounted(path, site->loop.device, NULL), 0);
     assert_int_equal(volume_fs_unmount(path, site->loop.device, false, WAIT_MS, NULL), 0);
     refused(volume_fs_sync(path, site->loop.device, WAIT_MS, &err), ERR_NOT_FOUND, &err);
     snprintf(path, sizeof path, "%s/link", site->scratch->path);
     assert_int_equal(symlink(site->mount, path), 0);
-    refused(volume_fs_mount(device, path, false, WAIT_MS, &err), ERR_INVALID, &err);
+    refused(volume_fs_mount(&source, path, false, WAIT_MS, &err), ERR_INVALID, &err);
     snprintf(path, sizeof path, "%s/file", site->scratch->path);
     scratch_write(site->scratch, "file", "", 0);
-    refused(volume_fs_mount(device, path, false, WAIT_MS, &err), ERR_IO, &err);
-    refused(volume_fs_mount("/dev/null", site->mount, false, WAIT_MS, &err), ERR_IO, &err);
-    refused(volume_fs_mount("/nowhere", site->mount, false, WAIT_MS, &err), ERR_IO, &err);
+    refused(volume_fs_mount(&source, path, false, WAIT_MS, &err), ERR_IO, &err);
+    none.device_path = "/dev/null";
+    refused(volume_fs_mount(&none, site->mount, false, WAIT_MS, &err), ERR_IO, &err);
+    none.device_path = "/nowhere";
+    refused(volume_fs_mount(&none, site->mount, false, WAIT_MS, &err), ERR_IO, &err);
     assert_int_equal(volume_fs_mounted(site->mount, site->loop.device, NULL), 0);
 }
 
@@ -158,13 +162,13 @@ static void test_places_that_are_none(void **state)
 static void test_something_else_is_mounted(void **state)
 {
     struct fs_site *site = *state;
+    const struct volume_fs_source source = fs_site_source(site);
     struct volume_fs_space space;
     uint64_t trimmed;
     struct err err = ERR_INIT;
     dev_t device = site->loop.device;
     fs_site_mount(site);
-    refused(volume_fs_mount(site->loop.path, site->mount, false, WAIT_MS, &err), ERR_CONFLICT,
-            &err);
+    refused(volume_fs_mount(&source, site->mount, false, WAIT_MS, &err), ERR_CONFLICT, &err);
     assert_int_equal(mount("none", site->mount, "tmpfs", 0, NULL), 0);
     refused(volume_fs_mounted(site->mount, device, &err), ERR_CONFLICT, &err);
     refused(volume_fs_unmount(site->mount, device, false, WAIT_MS, &err), ERR_CONFLICT, &err);
@@ -462,9 +466,10 @@ static void test_a_mount_that_hangs(void **state)
 {
     struct fs_site *site = *state;
     struct err err = ERR_INIT;
+    const struct volume_fs_source source = fs_site_source(site);
     fs_site_freeze(site);
     int64_t start = now_ms();
-    assert_late(volume_fs_mount(site->loop.path, site->mount, false, 300, &err), start, 300, &err);
+    assert_late(volume_fs_mount(&source, site->mount, false, 300, &err), start, 300, &err);
     fs_site_thaw(site);
     wait_for_children();
     assert_int_equal(volume_fs_mounted(site->mount, site->loop.device, NULL), 0);

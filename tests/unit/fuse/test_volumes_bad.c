@@ -369,6 +369,30 @@ static void test_no_loop(void **state)
     attach_without(*state, true, "/dev/loop-control");
 }
 
+/* --- a disk that is not for volumes --- */
+
+#ifdef VARVE_FAULT_POINTS
+static void test_no_local_disk(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    assert_int_equal(setenv("VARVE_LOCAL_DISK", "nfs", 1), 0);
+    site_expect(volumes_create(site->volumes, SITE_ID, SITE_SIZE, &err), &err, ERR_UNSUPPORTED,
+                "on nfs");
+    assert_int_equal(faccessat(site->data_fd, SITE_ID, F_OK, 0), -1);
+    assert_int_equal(unsetenv("VARVE_LOCAL_DISK"), 0);
+    /* One that was made elsewhere and brought there. */
+    create(site);
+    site_close(site);
+    site_open(site);
+    assert_int_equal(setenv("VARVE_LOCAL_DISK", "no-holes", 1), 0);
+    expect_attach(site, ERR_UNSUPPORTED, "give back a part of a file");
+    assert_int_equal(unsetenv("VARVE_LOCAL_DISK"), 0);
+    site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
+    site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
+}
+#endif
+
 /* --- a host disk that is full --- */
 
 static void use_tmpfs(struct volumes_site *site, const char *size)
@@ -446,6 +470,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_foreign_mount, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_no_fuse, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_no_loop, site_setup, site_teardown),
+#ifdef VARVE_FAULT_POINTS
+        cmocka_unit_test_setup_teardown(test_no_local_disk, site_setup, site_teardown),
+#endif
         cmocka_unit_test_setup_teardown(test_no_space_to_create, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_no_space_for_the_map, site_setup, site_teardown),
     };

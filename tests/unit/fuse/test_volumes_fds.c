@@ -15,10 +15,13 @@
 #include "worker_client.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 static const uint8_t uuid[VOLUME_UUID_LEN] = {1};
 
@@ -187,6 +190,52 @@ static void test_numbers_are_bounded(void **state)
     volume_leave(site->volumes, volume);
 }
 
+/* A process that calls itself a worker of the volume. */
+static pid_t pretend(const struct volumes_site *site, uid_t user)
+{
+    char program[300];
+    char directory[300];
+    struct err err = ERR_INIT;
+    snprintf(program, sizeof program, "%s/varve-volume", site->scratch->path);
+    snprintf(directory, sizeof directory, "%s/" SITE_ID, site->data);
+    const char *const cp[] = {"cp", "/usr/bin/yes", program, NULL};
+    site_ok(spawn_tool(cp, NULL, &err), &err);
+    assert_int_equal(chmod(site->scratch->path, 0755), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (dup2(null, 1) == 1 && setgid(user) == 0 && setuid(user) == 0 &&
+            prctl(PR_SET_PDEATHSIG, SIGKILL) == 0)
+            execl(program, "varve-volume", directory, NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 1000 && !volume_worker_runs(pid); i++)
+        volumes_sleep_ms(2);
+    assert_true(volume_worker_runs(pid));
+    return pid;
+}
+
+/* Where no live map tells, it is known by its command line, which anybody can have. */
+static void test_a_process_that_pretends_to_be_a_worker(void **state)
+{
+    struct volumes_site *site = *state;
+    struct volume *volume;
+    struct err err = ERR_INIT;
+    site_ok(volume_enter(site->volumes, SITE_ID, &volume, &err), &err);
+    pid_t stranger = pretend(site, 12345);
+    assert_int_equal(volume_worker_pidfd(site->volumes, volume), -ESRCH);
+    site_ok(volume_worker_kill(site->volumes, volume, 1000, &err), &err);
+    assert_int_equal(waitpid(stranger, NULL, WNOHANG), 0);
+    kill(stranger, SIGKILL);
+    assert_int_equal(waitpid(stranger, NULL, 0), stranger);
+    pid_t own = pretend(site, site->volumes->uid);
+    cleanup_fd int pidfd = volume_worker_pidfd(site->volumes, volume);
+    assert_true(pidfd >= 0);
+    kill(own, SIGKILL);
+    assert_int_equal(waitpid(own, NULL, 0), own);
+    volume_leave(site->volumes, volume);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +243,8 @@ int main(void)
                                         site_teardown),
         cmocka_unit_test_setup_teardown(test_a_program_of_the_worker, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_a_live_map_that_can_shrink, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_a_process_that_pretends_to_be_a_worker, site_setup,
+                                        site_teardown),
         cmocka_unit_test_setup_teardown(test_numbers_are_bounded, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_others_in_the_place_of_fuse_and_socket, site_setup,
                                         site_teardown),

@@ -246,11 +246,17 @@ static void test_answers_that_are_none(void **state)
         assert_int_equal(worker_client_ping(scratch->fd, ID, WAIT_MS, NULL), cases[i].rc);
         worker_end(&worker);
     }
-    struct worker worker = {.status = 7}; /* no status that an answer may have */
+    /* No status that an answer may have; the first of them has no opposite. */
+    static const int32_t statuses[] = {INT32_MIN, -4096, 7, INT32_MAX};
     static const enum deed deed = DEED_ANSWER;
-    worker_begin(&worker, scratch->fd, &deed, 1);
-    assert_int_equal(worker_client_ping(scratch->fd, ID, WAIT_MS, NULL), -EBADMSG);
-    worker_end(&worker);
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        struct err err = ERR_INIT;
+        struct worker worker = {.status = statuses[i]};
+        worker_begin(&worker, scratch->fd, &deed, 1);
+        assert_int_equal(worker_client_ping(scratch->fd, ID, WAIT_MS, &err), -EBADMSG);
+        assert_int_equal(err.code, ERR_DAMAGED);
+        worker_end(&worker);
+    }
 }
 
 static void test_nobody_there(void **state)

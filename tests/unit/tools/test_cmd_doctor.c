@@ -24,7 +24,7 @@ static void test_lines_for_people(void **state)
         "loop devices",   "user namespaces", "bwrap",         "pasta",       "helper programs",
         "cgroup freezer", "capabilities",    "varved",        "data space",  "run space",
         "FUSE resend",    "e2fsprogs",       "locked memory", "I/O flusher", "OOM score",
-        "open files",     "udev rule",       "online resize"};
+        "open files",     "udev rule",       "online resize", "data disk"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         assert_non_null(strstr(call.out, names[i]));
     assert_non_null(strstr(call.out, "WARN     varved           varved is not reachable at unix:"));
@@ -45,7 +45,7 @@ static void test_document(void **state)
     cleanup_json json_t *document = json_loads(call.out, 0, NULL);
     assert_true(json_is_true(json_object_get(document, "ok")));
     json_t *checks = json_object_get(document, "checks");
-    assert_int_equal(json_array_size(checks), 23);
+    assert_int_equal(json_array_size(checks), 24);
     size_t i;
     json_t *check;
     bool daemon = false;

@@ -73,6 +73,25 @@ static void test_data_on_an_overlay_is_found(void **state)
     assert_int_equal(check.status, DOCTOR_OK);
 }
 
+static void test_a_disk_for_workspaces(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct doctor_check check = {0};
+    doctor_host_disk(scratch_path(scratch, "not/yet/there"), &check);
+    assert_int_equal(check.status, DOCTOR_OK);
+    assert_string_equal(check.effect, "");
+    scratch_tmpfs(scratch, "t", 1 << 20);
+    doctor_host_disk(scratch_path(scratch, "t"), &check);
+    assert_int_equal(check.status, DOCTOR_WARN);
+    assert_non_null(strstr(check.found, "in memory"));
+    assert_int_equal(mkdir(scratch_path(scratch, "r"), 0755), 0);
+    assert_int_equal(mount("r", scratch_path(scratch, "r"), "ramfs", 0, NULL), 0);
+    doctor_host_disk(scratch_path(scratch, "r"), &check);
+    assert_int_equal(check.status, DOCTOR_WARN);
+    assert_non_null(strstr(check.found, "give back a part of a file"));
+    assert_non_null(strstr(check.effect, "workspaces will not work"));
+}
+
 static void test_this_host(void **state)
 {
     (void)state;
@@ -104,6 +123,8 @@ int main(void)
         cmocka_unit_test(test_capabilities),
         cmocka_unit_test_setup_teardown(test_space, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_data_on_an_overlay_is_found, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_disk_for_workspaces, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test(test_this_host),
         cmocka_unit_test(test_a_missing_helper_is_said),
