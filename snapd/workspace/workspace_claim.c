@@ -1,6 +1,7 @@
 #include "workspace_claim.h"
 
 #include "cleanup.h"
+#include "workspace_event_limit.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -14,8 +15,9 @@ struct claim {
 struct workspaces {
     pthread_mutex_t lock;
     pthread_cond_t released;
-    struct claim *claims; /* guarded by lock */
-    uint64_t pending;     /* guarded by admission */
+    struct claim *claims;                   /* guarded by lock */
+    uint64_t pending;                       /* guarded by admission */
+    struct workspace_event_limit *revivals; /* owned; guarded by lock */
     pthread_mutex_t admission;
 };
 
@@ -35,7 +37,11 @@ struct workspaces *workspaces_new(void)
     (void)pthread_condattr_destroy(&attr);
     (void)pthread_mutex_init(&workspaces->lock, NULL);
     (void)pthread_mutex_init(&workspaces->admission, NULL);
-    return workspaces;
+    workspaces->revivals = workspace_event_limit_new();
+    if (workspaces->revivals)
+        return workspaces;
+    workspaces_free(workspaces);
+    return NULL;
 }
 
 void workspaces_free(struct workspaces *workspaces)
@@ -47,6 +53,7 @@ void workspaces_free(struct workspaces *workspaces)
         free(workspaces->claims);
         workspaces->claims = next;
     }
+    workspace_event_limit_free(workspaces->revivals);
     (void)pthread_cond_destroy(&workspaces->released);
     (void)pthread_mutex_destroy(&workspaces->lock);
     (void)pthread_mutex_destroy(&workspaces->admission);
@@ -118,6 +125,15 @@ void workspace_claim_release(struct workspaces *workspaces, const char *name)
     free(claim);
     (void)pthread_cond_broadcast(&workspaces->released);
     pthread_mutex_unlock(&workspaces->lock);
+}
+
+bool workspaces_may_revive(struct workspaces *workspaces, const char *id, int64_t now_ns)
+{
+    uint64_t left_out;
+    pthread_mutex_lock(&workspaces->lock);
+    bool may = workspace_event_limit_take(workspaces->revivals, id, now_ns, &left_out);
+    pthread_mutex_unlock(&workspaces->lock);
+    return may;
 }
 
 void workspaces_lock(struct workspaces *workspaces)

@@ -38,6 +38,9 @@ static inline void workspace_claim_end(struct workspace_claim *claim)
 }
 #define cleanup_workspace_claim __attribute__((cleanup(workspace_claim_end)))
 
+/* Whether a volume that has died may be brought back now (workspace_mend.h), which counts. */
+bool workspaces_may_revive(struct workspaces *workspaces, const char *id, int64_t now_ns);
+
 /* Bytes that jobs under way will let volumes grow by, which no row speaks of yet
  * (workspace_admission.h). The caller holds the lock from the first call to the second. */
 void workspaces_lock(struct workspaces *workspaces);

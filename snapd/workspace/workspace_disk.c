@@ -20,10 +20,10 @@ uint64_t workspace_disk_reserve_size(uint64_t size)
 enum workspace_disk_action workspace_disk_decide(const struct workspace_disk_look *look)
 {
     uint64_t wanted = workspace_disk_reserve_size(look->size);
-    if (look->reserved > 0 && (look->held > 0 || !look->has_workspace))
+    bool is_short = look->held > 0 && look->free < wanted;
+    if (look->reserved > 0 && (is_short || !look->has_workspace))
         return WORKSPACE_DISK_RELEASE;
-    if (look->held == 0 && look->has_workspace && look->reserved < wanted &&
-        look->free >= 2 * wanted)
+    if (look->has_workspace && look->reserved < wanted && look->free >= 2 * wanted)
         return WORKSPACE_DISK_FILL;
     return WORKSPACE_DISK_NOTHING;
 }

@@ -7,7 +7,8 @@
  * (DESIGN, "Full disk of the host"). The reserve, DATA/volumes-reserve, gives the operator time and
  * the volumes room: WORKSPACE_RESERVE_BYTES, at most a sixteenth of the file system. It is made
  * when a workspace exists and twice its size is free, so never from the last of a disk, and goes
- * with the last workspace.
+ * with the last workspace. That a write is held is the word of its worker: where more is free than
+ * the reserve has, giving it back would help nobody, and a worker that lies would take it from all.
  *
  * What to do is decided by a pure function of what is seen once a second; the monitor does it.
  */

@@ -159,6 +159,9 @@ static int mend_claimed(struct node *node, const char *name, struct err *err)
         return 0;
     switch (judge(node, &row, &status)) {
     case DIED:
+        /* One that dies again and again, perhaps as its worker wants it, must not keep all busy. */
+        if (!workspaces_may_revive(node->workspaces, row.volume.id, clock_mono_ns(&node->clock)))
+            return 0; /* a later pass */
         return workspace_revive(node, &row, how_it_died(&status), err);
     case WAITS_TOO_LONG:
         return fence(node, &row, err);

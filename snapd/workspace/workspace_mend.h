@@ -2,7 +2,8 @@
  * waited too long is fenced, what was held elsewhere is let go of.
  *
  * What is tried and fails stays for a person (workspace_revive() writes the reason down), but for
- * what only time can mend: somebody who still holds on.
+ * what only time can mend: somebody who still holds on. What dies again and again is brought back
+ * once a minute after WORKSPACE_EVENTS_AT_ONCE times (workspace_event_limit.h).
  */
 #pragma once
 

@@ -3,6 +3,7 @@
 #include "catalog_event.h"
 #include "log.h"
 #include "workspace_disk.h"
+#include "workspace_event_limit.h"
 #include "workspace_internal.h"
 #include "workspace_limits.h"
 
@@ -12,6 +13,7 @@ enum {
     DISK_SECONDS = 10,     /* between two looks at the disk while nothing waits */
     DISK_TRY_SECONDS = 60, /* after a reserve that could not be made */
 };
+#define RATE_MAX (UINT64_C(1) << 62) /* nothing is so fast, and a worker may say anything */
 
 /* A volume that is attached. */
 struct seen {
@@ -28,10 +30,11 @@ struct workspace_watch {
     struct node *node;
     struct seen *seen; /* owned */
     size_t count;
-    int64_t last_ns;      /* monotonic; 0: no second has passed */
-    int64_t elapsed_ns;   /* of this second */
-    int64_t disk_next_ns; /* when to look at the disk next */
-    uint64_t held;        /* requests of all volumes that wait */
+    int64_t last_ns;                     /* monotonic; 0: no second has passed */
+    int64_t elapsed_ns;                  /* of this second */
+    int64_t disk_next_ns;                /* when to look at the disk next */
+    uint64_t held;                       /* requests of all volumes that wait */
+    struct workspace_event_limit *limit; /* owned */
     bool mend;
     bool reserve_failed; /* that it cannot be made was told */
 };
@@ -39,21 +42,28 @@ struct workspace_watch {
 struct workspace_watch *workspace_watch_new(struct node *node)
 {
     struct workspace_watch *watch = calloc(1, sizeof *watch);
-    if (watch)
-        watch->node = node;
-    return watch;
+    if (!watch)
+        return NULL;
+    watch->node = node;
+    watch->limit = workspace_event_limit_new();
+    if (watch->limit)
+        return watch;
+    workspace_watch_free(watch);
+    return NULL;
 }
 
 void workspace_watch_free(struct workspace_watch *watch)
 {
-    if (watch)
+    if (watch) {
         free(watch->seen);
+        workspace_event_limit_free(watch->limit);
+    }
     free(watch);
 }
 
 /* --- Events --- */
 
-static void note(struct node *node, const char *id, const char *event, const char *detail)
+static void record(struct node *node, const char *id, const char *event, const char *detail)
 {
     cleanup_free char *name = NULL;
     struct err failure = ERR_INIT;
@@ -72,10 +82,42 @@ static void note(struct node *node, const char *id, const char *event, const cha
     log_event(LOG_WARN, event, "object", object, "detail", detail, NULL);
 }
 
+static char *tell_left_out(const char *detail, uint64_t left_out)
+{
+    char *text = NULL;
+    if (asprintf(&text, "%s%s%llu events before were left out: more than one a minute",
+                 detail ? detail : "", detail ? "; " : "", (unsigned long long)left_out) < 0)
+        return NULL;
+    return text;
+}
+
+/* What is of a volume comes from its worker, who may say something else each second. */
+static void note(struct workspace_watch *watch, const char *id, const char *event,
+                 const char *detail)
+{
+    uint64_t left_out = 0;
+    int64_t now = clock_mono_ns(&watch->node->clock);
+    if (id && !workspace_event_limit_take(watch->limit, id, now, &left_out))
+        return;
+    cleanup_free char *longer = left_out > 0 ? tell_left_out(detail, left_out) : NULL;
+    record(watch->node, id, event, longer ? longer : detail);
+}
+
+/* Nobody has to wait for another event to hear that some were left out. */
+static void note_left_out(struct workspace_watch *watch, int64_t now)
+{
+    char id[VOLUME_ID_LEN + 1];
+    uint64_t left_out;
+    while (workspace_event_limit_due(watch->limit, now, id, &left_out)) {
+        cleanup_free char *text = tell_left_out(NULL, left_out);
+        record(watch->node, id, "workspace-events-left-out", text);
+    }
+}
+
 void workspace_watch_event(void *arg, const char *id, const char *event, const char *detail)
 {
     struct workspace_watch *watch = arg;
-    note(watch->node, id, event, detail && detail[0] ? detail : NULL);
+    note(watch, id, event, detail && detail[0] ? detail : NULL);
     watch->mend = true;
 }
 
@@ -106,7 +148,8 @@ static uint64_t rate(const struct workspace_watch *watch, uint64_t before, uint6
 {
     if (watch->elapsed_ns <= 0 || now < before)
         return 0;
-    return (uint64_t)((double)(now - before) * (double)CLOCK_NS_PER_S / (double)watch->elapsed_ns);
+    double found = (double)(now - before) * (double)CLOCK_NS_PER_S / (double)watch->elapsed_ns;
+    return found < (double)RATE_MAX ? (uint64_t)found : RATE_MAX;
 }
 
 static void look_at_waiting(struct workspace_watch *watch, struct seen *seen,
@@ -124,7 +167,7 @@ static void look_at_waiting(struct workspace_watch *watch, struct seen *seen,
         workspace_disk_make_room(watch->node); /* the event needs some too */
     snprintf(detail, sizeof detail, "%llu requests wait for the disk of the host",
              (unsigned long long)status->held);
-    note(watch->node, seen->id, waits ? "workspace-writes-wait" : "workspace-writes-go-on",
+    note(watch, seen->id, waits ? "workspace-writes-wait" : "workspace-writes-go-on",
          waits ? detail : NULL);
 }
 
@@ -240,6 +283,7 @@ bool workspace_watch_second(struct workspace_watch *watch)
     if (volumes_each(watch->node->volumes, take, watch, &failure) < 0)
         log_event(LOG_WARN, "volumes-not-listed", "error", failure.text, NULL);
     forget_gone(watch);
+    note_left_out(watch, now);
     share(watch);
     look_at_disk(watch, now);
     bool mend = watch->mend;

@@ -27,10 +27,15 @@ static void test_what_is_decided(void **state)
         {{100000 * MIB, 512 * MIB, 0, 0, true}, WORKSPACE_DISK_FILL},
         {{100000 * MIB, 511 * MIB, 0, 0, true}, WORKSPACE_DISK_NOTHING},
         {{100000 * MIB, 600 * MIB, 0, 0, false}, WORKSPACE_DISK_NOTHING},
-        {{100000 * MIB, 600 * MIB, 0, 1, true}, WORKSPACE_DISK_NOTHING},
+        {{100000 * MIB, 600 * MIB, 0, 1, true}, WORKSPACE_DISK_FILL},
+        {{100000 * MIB, 511 * MIB, 0, 1, true}, WORKSPACE_DISK_NOTHING},
         {{100000 * MIB, 600 * MIB, 256 * MIB, 0, true}, WORKSPACE_DISK_NOTHING},
         {{100000 * MIB, 600 * MIB, 100 * MIB, 0, true}, WORKSPACE_DISK_FILL},
         {{100000 * MIB, 0, 256 * MIB, 1, true}, WORKSPACE_DISK_RELEASE},
+        {{100000 * MIB, 255 * MIB, 256 * MIB, 1, true}, WORKSPACE_DISK_RELEASE},
+        /* A worker says that it waits, and there is room. */
+        {{100000 * MIB, 256 * MIB, 256 * MIB, 1, true}, WORKSPACE_DISK_NOTHING},
+        {{100000 * MIB, 50000 * MIB, 256 * MIB, 99, true}, WORKSPACE_DISK_NOTHING},
         {{100000 * MIB, 0, 4096, 1, true}, WORKSPACE_DISK_RELEASE},
         {{100000 * MIB, 600 * MIB, 256 * MIB, 0, false}, WORKSPACE_DISK_RELEASE},
         {{160 * MIB, 20 * MIB, 0, 0, true}, WORKSPACE_DISK_FILL},
@@ -74,6 +79,7 @@ static void test_a_reserve_comes_and_goes(void **state)
     assert_int_equal(look.free, before - 10 * MIB);
     assert_int_equal(workspace_disk_decide(&look), WORKSPACE_DISK_NOTHING);
     look.held = 1;
+    look.free = 0;
     assert_int_equal(workspace_disk_act(world->node, &look, workspace_disk_decide(&look), &err), 0);
     assert_int_equal(workspace_disk_look(world->node, &look, &err), 0);
     assert_int_equal(look.reserved, 0);

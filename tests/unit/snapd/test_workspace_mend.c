@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "workspace_claim.h"
+#include "workspace_event_limit.h"
 #include "workspace_mend.h"
 #include "workspace_monitor.h"
 
@@ -55,6 +56,42 @@ static void test_the_dead_come_back(void **state)
     assert_int_equal(fake_volumes_only()->checks, 1);
     assert_int_equal(workspace_world_events(world, "w", "workspace-recovered"), 1);
     assert_non_null(strstr(workspace_world_incident(world, "w"), "journal was replayed"));
+}
+
+static int64_t now_ns;
+
+static int64_t mono_ns(const struct clock *clock)
+{
+    (void)clock;
+    return now_ns;
+}
+
+/* One whose worker sees to it that it dies again at once. */
+static void test_what_dies_again_and_again(void **state)
+{
+    struct workspace_world *world = *state;
+    const int bound = 1 + WORKSPACE_EVENTS_AT_ONCE;
+    now_ns = 1000 * CLOCK_NS_PER_S;
+    world->node->clock.mono_ns = mono_ns;
+    for (int i = 0; i < 100; i++) {
+        fake_volumes_only()->dead = true;
+        (void)mend(world);
+    }
+    assert_int_equal(fake_volumes_only()->mounts, bound);
+    assert_string_equal(workspace_world_state(world, "w"), "dead");
+    for (int i = 0; i < 5; i++) {
+        now_ns += WORKSPACE_EVENT_SECONDS * CLOCK_NS_PER_S;
+        (void)mend(world);
+        assert_string_equal(workspace_world_state(world, "w"), "mounted");
+        assert_int_equal(fake_volumes_only()->mounts, bound + 1 + i);
+        fake_volumes_only()->dead = true;
+        (void)mend(world);
+        assert_string_equal(workspace_world_state(world, "w"), "dead");
+    }
+    /* A person need not wait. */
+    workspace_world_do(world, "workspace.unmount", "w", "{'abandon': true}");
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
 }
 
 /* An unmount waits for the very writes that are held, so nobody else gets the workspace. */
@@ -257,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_mounted(test_what_is_well_is_left_alone),
         with_mounted(test_the_dead_come_back),
+        with_mounted(test_what_dies_again_and_again),
         with_mounted(test_an_unmount_that_waits_for_the_disk),
         with_mounted(test_one_that_stays_dead),
         with_mounted(test_a_claimed_one_is_left_for_later),
