@@ -29,6 +29,8 @@ static int add_size(json_t *body, const char *text, struct err *err)
 {
     uint64_t size = 0;
     int rc = text ? units_parse_size(text, &size, err) : 0;
+    if (rc == 0 && size > INT64_MAX)
+        rc = err_fail(err, ERR_INVALID, "no workspace can have a size of '%.64s'", text);
     if (rc == 0 && text && json_object_set_new(body, "size", json_integer((json_int_t)size)) < 0)
         rc = err_fail(err, ERR_INTERNAL, "no memory for a request");
     return rc;

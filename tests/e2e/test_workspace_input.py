@@ -82,6 +82,8 @@ def test_sizes(scratch):
     node = ready(scratch, config="[volume]\novercommit = 1000\n")
     for size in ("0", "1", "63M", "67108863", "1025G", "2T", "99P", "-1", "1.5G", "big", "", "1 G"):
         node.fails(2, "workspace", "create", "w", f"--size={size}")
+    for size in ("8192P", "16383P", "9223372036854775808"):  # no signed number of bytes
+        node.fails(2, "workspace", "create", "w", f"--size={size}", says=[size])
     for size in ("64M", "67108864", "1T"):
         node.ok("workspace", "create", "w", "--size", size)
         node.ok("workspace", "rm", "w")
