@@ -136,6 +136,20 @@ int err_wrap(struct err *err, int rc, const char *fmt, ...)
     return rc;
 }
 
+int err_pass(struct err *err, int rc, const struct err *failure)
+{
+    if (err && !err_is_set(err))
+        *err = *failure;
+    return rc;
+}
+
+int err_found(struct err *err, int rc, const struct err *failure)
+{
+    if (rc >= 0)
+        return 1;
+    return failure->code == ERR_NOT_FOUND ? 0 : err_pass(err, rc, failure);
+}
+
 void err_hint(struct err *err, const char *fmt, ...)
 {
     if (!err || err->hint[0] != '\0')

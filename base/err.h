@@ -73,6 +73,14 @@ int err_errno(struct err *err, int num, const char *fmt, ...) __attribute__((for
  * (the callee reports by errno alone) this is err_errno() with `rc`. */
 int err_wrap(struct err *err, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* Hands on a failure that was kept apart, with its hint, unless one is set already. Returns `rc`
+ * unchanged. */
+int err_pass(struct err *err, int rc, const struct err *failure);
+
+/* Of a look for something that may be missing, whose failure was kept apart: 1 when it was there
+ * (`rc` is not negative), 0 when it was not (ERR_NOT_FOUND), or the failure, handed on. */
+int err_found(struct err *err, int rc, const struct err *failure);
+
 /* Says what to do about it, unless a hint is there already. */
 void err_hint(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

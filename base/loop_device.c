@@ -154,11 +154,8 @@ int loop_device_each(loop_device_take *take, void *arg, struct err *err)
             continue;
         if (rc == 0)
             rc = take(arg, &loop, &failure);
-        if (rc < 0) {
-            if (err && err->code == ERR_NONE)
-                *err = failure;
-            return rc;
-        }
+        if (rc < 0)
+            return err_pass(err, rc, &failure);
     }
 }
 

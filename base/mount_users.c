@@ -263,7 +263,7 @@ static int find_mappers(const struct filesystem *fs, pid_t only, struct mappers 
         struct err failure = ERR_INIT;
         int rc = deadline_child_run(&child, call_look, mappers, NULL, 0, NULL, &failure);
         if (rc < 0 && failure.code != ERR_UNREACHABLE)
-            return err_fail(err, failure.code, "%s", failure.text);
+            return err_pass(err, rc, &failure);
         if (rc == 0)
             break;
         skip_stuck(mappers);

@@ -157,9 +157,7 @@ static int read_text(int dir_fd, struct buf *ret, struct err *err)
         return err_fail(err, ERR_DAMAGED, "%s is not a regular file", what);
     if (failure.code == ERR_TOO_LARGE)
         return err_fail(err, ERR_DAMAGED, "%s has more than %d bytes", what, BYTES_MAX);
-    if (rc < 0 && err && err->code == ERR_NONE)
-        *err = failure;
-    return rc;
+    return rc < 0 ? err_pass(err, rc, &failure) : rc;
 }
 
 int volume_json_read(int dir_fd, const char *id, struct volume_json *ret, struct err *err)

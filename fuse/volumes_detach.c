@@ -27,10 +27,12 @@ static void set_flags(struct volumes *volumes, struct volume *volume, bool detac
 
 /* --- the end --- */
 
-static void keep_first(int *rc, struct err *err, int next, const struct err *why)
+/* Of steps that go on after a failure, the first one counts. `why` is empty for the next. */
+static void keep_first(int *rc, struct err *err, int next, struct err *why)
 {
     if (next < 0 && *rc == 0)
-        *rc = err_fail(err, why->code, "%s", why->text);
+        *rc = err_pass(err, next, why);
+    err_clear(why);
 }
 
 /* Ends the connection and takes the mount away, and mounts over it. */
@@ -70,19 +72,12 @@ int volume_take_down(struct volumes *volumes, struct volume *volume, struct err 
     struct err why = ERR_INIT;
     volume_loop_release(volumes, volume);
     keep_first(&rc, err, volumes_keeper_stay(volumes, volume, &why), &why);
-    err_clear(&why);
     keep_first(&rc, err, volume_worker_kill(volumes, volume, ABANDON_MS, &why), &why);
-    err_clear(&why);
     keep_first(&rc, err, FAULT_POINT("volume-detach.stopped", &why), &why);
-    err_clear(&why);
     keep_first(&rc, err, remove_mount(volumes, volume->id, &why), &why);
-    err_clear(&why);
     keep_first(&rc, err, FAULT_POINT("volume-detach.unmounted", &why), &why);
-    err_clear(&why);
     keep_first(&rc, err, remove_names(volumes, volume->id, &why), &why);
-    err_clear(&why);
     keep_first(&rc, err, FAULT_POINT("volume-detach.removed", &why), &why);
-    err_clear(&why);
     keep_first(&rc, err, volumes_keeper_drop(volumes, volume, &why), &why);
     (void)pthread_mutex_lock(&volumes->table);
     volume->fuse_dev = 0;

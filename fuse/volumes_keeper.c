@@ -77,7 +77,7 @@ static int give_all(struct volumes *volumes, struct err *err)
         if (rc < 0) {
             log_event(LOG_ERROR, "keeper-not-told", "volume", all[i]->id, "why", one.text, NULL);
             if (first == 0)
-                first = err_fail(err, one.code, "%s", one.text);
+                first = err_pass(err, rc, &one);
         }
         volume_unpeek(volumes, all[i]);
     }
@@ -91,10 +91,8 @@ static int ensure(struct volumes *volumes, struct err *err)
     int rc = keeper_client_connect(volumes->keeper, true, volumes_silence_ms(), &first);
     if (rc == -ETIMEDOUT || rc == -EHOSTUNREACH)
         rc = keeper_client_replace(volumes->keeper, volumes_silence_ms(), err);
-    else if (rc < 0) {
-        rc = err_fail(err, first.code, "%s", first.text);
-        err_hint(err, "%s", first.hint);
-    }
+    else if (rc < 0)
+        rc = err_pass(err, rc, &first);
     if (rc < 0)
         return rc;
     int another = rc;
@@ -134,9 +132,7 @@ int volumes_keeper_find(struct volumes *volumes, int wait_ms, struct err *err)
     if (rc > 0)
         volumes->given = false;
     (void)pthread_mutex_unlock(&volumes->keeper_lock);
-    if (rc >= 0)
-        return 1;
-    return none.code == ERR_NOT_FOUND ? 0 : err_fail(err, none.code, "%s", none.text);
+    return err_found(err, rc, &none);
 }
 
 int volumes_keeper_start(struct volumes *volumes, struct volume *volume, struct err *err)
@@ -182,7 +178,7 @@ static int tell(struct volumes *volumes, const char *id, bool drop, struct err *
                   : keeper_client_stay(volumes->keeper, id, wait_ms, &none);
     if (rc >= 0 || rc == -ECONNRESET || rc == -EPIPE || none.code == ERR_NOT_FOUND)
         return 0;
-    return err_fail(err, none.code, "%s", none.text);
+    return err_pass(err, rc, &none);
 }
 
 int volumes_keeper_stay(struct volumes *volumes, struct volume *volume, struct err *err)

@@ -217,12 +217,8 @@ static int sync_fs(const struct volume *volume, const char *path, struct err *er
     int rc = volume_fs_sync(path, volume->device_dev, VOLUMES_SYNC_MS, &why);
     if (rc == 0)
         return 0;
-    if (why.code == ERR_UNREACHABLE || !is_given_up(volume, path)) {
-        rc = err_fail(err, why.code, "%s", why.text);
-        if (why.hint[0])
-            err_hint(err, "%s", why.hint);
-        return rc;
-    }
+    if (why.code == ERR_UNREACHABLE || !is_given_up(volume, path))
+        return err_pass(err, rc, &why);
     log_event(LOG_WARN, "volume-not-synced", "volume", volume->id, "why", why.text, NULL);
     return 0;
 }

@@ -97,9 +97,9 @@ static int grow_fs(const struct volume *volume, uint64_t size, const char *path,
     if (rc != 0)
         return rc < 0 ? rc : 0;
     rc = volume_fs_grow(path, volume->device_dev, size, VOLUMES_FS_MS, &why);
-    if (rc >= 0)
-        return 0;
-    return why.code == ERR_DENIED ? 1 : err_fail(err, why.code, "%s", why.text);
+    if (rc < 0)
+        return why.code == ERR_DENIED ? 1 : err_pass(err, rc, &why);
+    return 0;
 }
 
 static int resize(struct volumes *volumes, struct volume *volume, uint64_t size, const char *path,

@@ -151,9 +151,7 @@ static int publish_once(struct blobs *blobs, const char *name, const char *text,
     int rc = blobs_layout_publish(blobs, name, text, strlen(text), PUBLISH_NOREPLACE, &local);
     if (rc == 0 || local.code == ERR_EXISTS)
         return 0;
-    if (err)
-        *err = local;
-    return rc;
+    return err_pass(err, rc, &local);
 }
 
 static int sync_at(const struct blobs *blobs, const char *name, struct err *err)

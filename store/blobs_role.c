@@ -23,11 +23,8 @@ static int read_role(const struct blobs *blobs, enum blobs_role *ret, struct err
     int rc = fdio_read_file(blobs_temp_fd(blobs), role_file, &text, &cause);
     if (rc == -ENOENT)
         return 0;
-    if (rc < 0) {
-        if (err)
-            *err = cause;
-        return rc;
-    }
+    if (rc < 0)
+        return err_pass(err, rc, &cause);
     for (size_t i = 0; i < ARRAY_SIZE(role_texts); i++) {
         if (strcmp(buf_str(&text), role_texts[i]) != 0)
             continue;
@@ -47,9 +44,7 @@ static int write_role(const struct blobs *blobs, enum blobs_role role, struct er
                            PUBLISH_NOREPLACE, &cause);
     if (rc == 0 || cause.code == ERR_EXISTS)
         return 0;
-    if (err)
-        *err = cause;
-    return rc;
+    return err_pass(err, rc, &cause);
 }
 
 static int refuse(const struct blobs *blobs, enum blobs_role have, struct err *err)

@@ -34,14 +34,7 @@ static int op_blob_stat(struct remote *remote, const char *repository, const str
 {
     (void)repository; /* one store for all repositories */
     struct err local = ERR_INIT;
-    int rc = blobs_stat(blobs_of(remote), digest, ret_size, &local);
-    if (rc == 0)
-        return 1;
-    if (local.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = local;
-    return rc;
+    return err_found(err, blobs_stat(blobs_of(remote), digest, ret_size, &local), &local);
 }
 
 static int copy_in(struct blob_writer *writer, int fd, uint64_t size, remote_progress progress,
@@ -236,9 +229,7 @@ static int get_by_tag(struct blobs *blobs, const char *repository, const char *t
     if (cause.code == ERR_NOT_FOUND) /* the tag is there, so this is a loss */
         return err_fail(err, ERR_DAMAGED, "index.json names a manifest that is missing: %s",
                         cause.text);
-    if (err)
-        *err = cause;
-    return rc;
+    return err_pass(err, rc, &cause);
 }
 
 static int op_manifest_get(struct remote *remote, const char *repository, const char *reference,
@@ -259,18 +250,15 @@ static int check_reference(struct blobs *blobs, const struct oci_descriptor *des
 {
     struct err cause = ERR_INIT;
     uint64_t size;
-    int rc = blobs_stat(blobs, &descriptor->digest, &size, &cause);
-    if (rc < 0 && cause.code != ERR_NOT_FOUND) {
-        if (err)
-            *err = cause;
+    int rc = err_found(err, blobs_stat(blobs, &descriptor->digest, &size, &cause), &cause);
+    if (rc < 0)
         return rc;
-    }
-    if (rc == 0 && size == (uint64_t)descriptor->size) {
+    if (rc == 1 && size == (uint64_t)descriptor->size) {
         rc = blobs_settle(blobs, &descriptor->digest, size, err);
         return rc < 0 ? rc : 0;
     }
     struct digest_text text = digest_format(&descriptor->digest);
-    if (rc < 0)
+    if (rc == 0)
         rc = err_fail(err, ERR_REFUSED, "it names blob %s, which is not there", text.s);
     else
         rc = err_fail(err, ERR_REFUSED,

@@ -281,7 +281,7 @@ static int perform(struct client *client, struct exchange *exchange, const char 
         if (code == CURLE_OK || (code == CURLE_SEND_ERROR && exchange->reply.len > 0))
             rc = finish(client, exchange, ret, err);
         else if (exchange->file_err.code != ERR_NONE)
-            rc = err_fail(err, exchange->file_err.code, "%s", exchange->file_err.text);
+            rc = err_pass(err, -exchange->file_err.num, &exchange->file_err);
         else
             rc = fail_transfer(client, code, err);
     }

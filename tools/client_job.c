@@ -69,7 +69,7 @@ static int ask(struct client *client, const struct client_wait *wait, json_t **r
 /* Says what a daemon that does not come back means for the job. */
 static int give_up(const struct client_wait *wait, const struct err *cause, struct err *err)
 {
-    int rc = err_fail(err, cause->code, "%s", cause->text);
+    int rc = err_fail(err, cause->code, "%s", cause->text); /* the hint is another one */
     err_hint(err,
              "job %.80s goes on when varved is back; then wait for it with: varve job wait %.80s",
              wait->id, wait->id);
@@ -88,11 +88,8 @@ int client_job_wait(struct client *client, const struct client_wait *wait, json_
         int64_t asked_ns = clock_mono_ns(&clock);
         int rc = ask(client, wait, &job, &failure);
         int64_t now_ns = clock_mono_ns(&clock);
-        if (rc < 0 && !client->absent) {
-            if (err)
-                *err = failure;
-            return rc;
-        }
+        if (rc < 0 && !client->absent)
+            return err_pass(err, rc, &failure);
         if (rc < 0) {
             if (lost_ns < 0)
                 lost_ns = asked_ns;

@@ -75,8 +75,7 @@ int doctor_in_child(int (*fn)(const void *arg, struct err *err), const void *arg
         return 0;
     if (n != (ssize_t)sizeof failure || failure.code == ERR_NONE)
         return err_fail(err, ERR_INTERNAL, "the child of a check ended with %d", status);
-    *err = failure;
-    return -failure.num;
+    return err_pass(err, -failure.num, &failure);
 }
 
 /* The first line of what "<name> --version" says. */

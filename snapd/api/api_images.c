@@ -35,7 +35,7 @@ static int check_import(void *arg, struct err *err)
         return api_uploads_check(source->node, source->upload, err);
     if (source->missing.code == ERR_NONE)
         return 0;
-    return err_fail(err, source->missing.code, "%s", source->missing.text);
+    return err_pass(err, -source->missing.num, &source->missing);
 }
 
 static int check_import_members(const char *path, const char *upload, const char *name,

@@ -25,10 +25,9 @@ static int check_create(void *arg, struct err *err)
     struct err missing = ERR_INIT;
     struct catalog_run run = {0};
     rc = catalog_run_get(wanted->node->catalog, wanted->id, &run, &missing);
-    if (rc < 0 && missing.code == ERR_NOT_FOUND)
-        return 0;
-    if (rc < 0)
-        return err_fail(err, missing.code, "%s", missing.text);
+    rc = err_found(err, rc, &missing);
+    if (rc <= 0)
+        return rc;
     if (strcmp(run.image, ref.local_digest) != 0) {
         rc = err_fail(err, ERR_EXISTS, "run %s exists and was made from another image (%s)",
                       wanted->id, run.image_name ? run.image_name : run.image);

@@ -28,10 +28,9 @@ static int check_create(void *arg, struct err *err)
     struct err missing = ERR_INIT;
     cleanup_free char *digest = NULL;
     rc = catalog_image_name_get(wanted->node->catalog, wanted->name, &digest, &missing);
-    if (rc < 0 && missing.code == ERR_NOT_FOUND)
-        return 0;
-    if (rc < 0)
-        return err_fail(err, missing.code, "%s", missing.text);
+    rc = err_found(err, rc, &missing);
+    if (rc <= 0)
+        return rc;
     rc = err_fail(err, ERR_EXISTS, "the name %s stands for another image (%.19s)", wanted->name,
                   digest);
     err_hint(err, "choose another tag, or none: then it is the snapshot's ID");

@@ -112,8 +112,9 @@ static int check_create(void *arg, struct err *err)
     struct catalog_workspace workspace = {0};
     int rc = catalog_workspace_get(wanted->node->catalog, wanted->name, &workspace, &missing);
     catalog_workspace_free(&workspace);
-    if (rc < 0)
-        return missing.code == ERR_NOT_FOUND ? 0 : err_fail(err, missing.code, "%s", missing.text);
+    rc = err_found(err, rc, &missing);
+    if (rc <= 0)
+        return rc;
     rc = err_fail(err, ERR_EXISTS, "workspace %s exists", wanted->name);
     err_hint(err, "choose another name; varve workspace inspect %s shows it", wanted->name);
     return rc;

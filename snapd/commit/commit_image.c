@@ -155,11 +155,11 @@ static int check_name(struct catalog *catalog, const char *name, const struct di
 {
     cleanup_free char *have = NULL;
     struct err failure = ERR_INIT;
-    int rc = catalog_image_name_get(catalog, name, &have, &failure);
-    if (rc < 0 && failure.code != ERR_NOT_FOUND)
-        return err_fail(err, failure.code, "%s", failure.text);
-    *ret = rc == 0;
-    if (rc < 0 || strcmp(have, digest_format(digest).s) == 0)
+    int rc = err_found(err, catalog_image_name_get(catalog, name, &have, &failure), &failure);
+    if (rc < 0)
+        return rc;
+    *ret = rc == 1;
+    if (rc == 0 || strcmp(have, digest_format(digest).s) == 0)
         return 0;
     rc = err_fail(err, ERR_EXISTS, "the name %s stands for another image (%.19s)", name, have);
     err_hint(err, "choose another name, or remove that one: varve image rm %s", name);
@@ -178,10 +178,10 @@ static int is_known(struct catalog *catalog, const char *digest, bool *ret, stru
 {
     cleanup_commit_image_record struct catalog_image image = {0};
     struct err failure = ERR_INIT;
-    int rc = catalog_image_get(catalog, digest, &image, &failure);
-    if (rc < 0 && failure.code != ERR_NOT_FOUND)
-        return err_fail(err, failure.code, "%s", failure.text);
-    *ret = rc == 0;
+    int rc = err_found(err, catalog_image_get(catalog, digest, &image, &failure), &failure);
+    if (rc < 0)
+        return rc;
+    *ret = rc == 1;
     return 0;
 }
 

@@ -110,7 +110,7 @@ static int choose(const struct import *import, struct blobs *layout, struct oci_
 static int fail_incomplete(const struct err *failure, struct err *err)
 {
     if (failure->code != ERR_NOT_FOUND)
-        return err_fail(err, failure->code, "%s", failure->text);
+        return err_pass(err, -failure->num, failure);
     return err_fail(err, ERR_DAMAGED, "the layout is not complete: %s", failure->text);
 }
 
@@ -203,11 +203,10 @@ static int copy_blob(struct copying *copying, const struct digest *digest, uint6
     int rc = commit_blobs_lease(import->job, digest, err);
     if (rc < 0)
         return rc;
-    rc = blobs_stat(import->node->blobs, digest, &have, &missing);
-    if (rc < 0 && missing.code != ERR_NOT_FOUND)
-        return err_fail(err, missing.code, "%s", missing.text);
-    if (rc < 0 || have != size)
-        rc = copy_missing(copying, digest, size, err);
+    rc = err_found(err, blobs_stat(import->node->blobs, digest, &have, &missing), &missing);
+    if (rc < 0)
+        return rc;
+    rc = rc == 1 && have == size ? 0 : copy_missing(copying, digest, size, err);
     copying->done += size;
     return rc;
 }

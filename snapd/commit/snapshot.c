@@ -126,10 +126,9 @@ static int is_there(const struct creation *creation, struct err *err)
     cleanup_snapshot_row struct catalog_snapshot row = {0};
     struct err missing = ERR_INIT;
     int rc = catalog_snapshot_get(creation->node->catalog, creation->id, &row, &missing);
-    if (rc < 0 && missing.code == ERR_NOT_FOUND)
-        return 0;
-    if (rc < 0)
-        return err_fail(err, missing.code, "%s", missing.text);
+    rc = err_found(err, rc, &missing);
+    if (rc <= 0)
+        return rc;
     if (strcmp(row.run_id, creation->run) != 0)
         return err_fail(err, ERR_EXISTS, "there is a snapshot %s of another run, %s", creation->id,
                         row.run_id);

@@ -69,14 +69,9 @@ static int check_tag(const struct push *push, struct err *err)
     struct err missing = ERR_INIT;
     int rc = remote_manifest_get(push->node->remote, push->row.repository, push->row.tag, &there,
                                  &missing);
-    if (rc < 0 && missing.code == ERR_NOT_FOUND)
-        return 0;
-    if (rc < 0) {
-        rc = err_fail(err, missing.code, "%s", missing.text);
-        if (missing.hint[0])
-            err_hint(err, "%s", missing.hint);
+    rc = err_found(err, rc, &missing);
+    if (rc <= 0)
         return rc;
-    }
     if (digest_equal(&there.digest, &push->image.digest))
         return 0;
     rc = err_fail(err, ERR_EXISTS, "%s:%s stands for another image in the remote (%.19s)",
@@ -172,11 +167,10 @@ static int push_snapshot(struct push *push, struct err *err)
     int rc = job_step(push->job, "check", err);
     if (rc < 0)
         return rc;
-    rc = catalog_image_get(node->catalog, push->row.image, &image, &missing);
-    if (rc < 0 && missing.code == ERR_NOT_FOUND)
-        return confirm_earlier_push(push, err);
-    if (rc < 0)
-        return err_fail(err, missing.code, "%s", missing.text);
+    rc = err_found(err, catalog_image_get(node->catalog, push->row.image, &image, &missing),
+                   &missing);
+    if (rc <= 0)
+        return rc < 0 ? rc : confirm_earlier_push(push, err);
     rc = commit_image_of_catalog(node->blobs, &image, &push->image, err);
     return rc == 0 ? push_image(push, err) : rc;
 }

@@ -79,7 +79,7 @@ static int remove_remote(struct removal *removal, struct err *err)
     else if (failure.code == ERR_REFUSED || failure.code == ERR_DENIED)
         set_outcome(&removal->remote, "refused", failure.text);
     else
-        return err_fail(err, failure.code, "%s", failure.text);
+        return err_pass(err, -failure.num, &failure);
     return FAULT_POINT("snapshot.remote-removed", err);
 }
 
@@ -109,10 +109,9 @@ static int remove_name(const struct removal *removal, struct err *err)
     struct err missing = ERR_INIT;
     struct catalog *catalog = removal->node->catalog;
     int rc = catalog_image_name_get(catalog, removal->name, &digest, &missing);
-    if (rc < 0 && missing.code == ERR_NOT_FOUND)
-        return 0;
-    if (rc < 0)
-        return err_fail(err, missing.code, "%s", missing.text);
+    rc = err_found(err, rc, &missing);
+    if (rc <= 0)
+        return rc;
     if (strcmp(digest, removal->row.image) != 0)
         return 0;
     return catalog_image_name_remove(catalog, removal->name, err);
@@ -137,7 +136,7 @@ static int remove_image(struct removal *removal, struct err *err)
     else if (failure.code == ERR_CONFLICT)
         set_outcome(&removal->image, "kept", failure.text);
     else
-        return err_fail(err, failure.code, "%s", failure.text);
+        return err_pass(err, rc, &failure);
     return 0;
 }
 
@@ -203,7 +202,7 @@ static int finish_earlier(struct job *job, const char *id, json_t **ret_result,
     bool reached = false;
     int rc = commit_step_reached(job, last_step, &reached, err);
     if (rc == 0 && !reached)
-        rc = err_fail(err, missing->code, "%s", missing->text);
+        rc = err_pass(err, -missing->num, missing);
     if (rc == 0)
         rc = node_sync_index(job_node(job), err);
     if (rc < 0)
@@ -230,7 +229,7 @@ static int rm_run(struct job *job, json_t **ret_result, struct err *err)
     } else if (missing.code == ERR_NOT_FOUND) {
         rc = finish_earlier(job, id, ret_result, &missing, err);
     } else {
-        rc = err_fail(err, missing.code, "%s", missing.text);
+        rc = err_pass(err, rc, &missing);
     }
     rc = commit_blobs_end(job, rc, err);
     free(removal.name);

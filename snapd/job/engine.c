@@ -224,11 +224,8 @@ static int commit(struct engine *engine, const char *id, struct err *err)
         return 0;
     catalog_rollback(catalog);
     struct catalog_job row = {0};
-    if (catalog_job_get(catalog, id, &row, NULL) < 0) {
-        if (err)
-            *err = failure;
-        return rc;
-    }
+    if (catalog_job_get(catalog, id, &row, NULL) < 0)
+        return err_pass(err, rc, &failure);
     catalog_job_free(&row);
     return 0;
 }
@@ -270,9 +267,7 @@ static int record_at_any_cost(struct engine *engine, const struct job_request *r
         return rc;
     if (failure.code == ERR_NO_SPACE && kind->frees_space && node_reserve_release(engine->node))
         return record(engine, request, row, ret_existing, err);
-    if (err)
-        *err = failure;
-    return rc;
+    return err_pass(err, rc, &failure);
 }
 
 static int submit_locked(struct engine *engine, const struct job_request *request,

@@ -195,9 +195,7 @@ static int check_digest(struct convert_stream *stream, struct err *err)
     (void)err_fail(&wrong, ERR_DIGEST, "the uncompressed layer has digest %s instead of %s",
                    digest_format(&stream->digest).s, digest_format(expected).s);
     convert_ring_fail(&stream->ring, &wrong);
-    if (err)
-        *err = wrong;
-    return -wrong.num;
+    return err_pass(err, -wrong.num, &wrong);
 }
 
 ssize_t convert_stream_read(struct convert_stream *stream, const void **ret_bytes, struct err *err)

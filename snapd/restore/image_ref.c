@@ -31,11 +31,6 @@ static int copy(const char *text, char **ret, struct err *err)
     return *ret ? 0 : no_memory(err);
 }
 
-static bool is_missing(const struct err *failure)
-{
-    return failure->code == ERR_NOT_FOUND;
-}
-
 static void image_free(struct catalog_image *image)
 {
     catalog_image_free(image);
@@ -48,19 +43,16 @@ static int find_digest(struct node *node, const char *digest, struct image_ref *
 {
     cleanup_image struct catalog_image image = {0};
     struct err failure = ERR_INIT;
-    int rc = catalog_image_get(node->catalog, digest, &image, &failure);
-    if (rc == 0)
-        return copy(digest, &ref->local_digest, err);
-    return is_missing(&failure) ? 0 : err_fail(err, failure.code, "%s", failure.text);
+    int rc = err_found(err, catalog_image_get(node->catalog, digest, &image, &failure), &failure);
+    return rc == 1 ? copy(digest, &ref->local_digest, err) : rc;
 }
 
 static int find_name(struct node *node, const char *name, struct image_ref *ref, struct err *err)
 {
     struct err failure = ERR_INIT;
     int rc = catalog_image_name_get(node->catalog, name, &ref->local_digest, &failure);
-    if (rc == 0 || is_missing(&failure))
-        return 0;
-    return err_fail(err, failure.code, "%s", failure.text);
+    rc = err_found(err, rc, &failure);
+    return rc < 0 ? rc : 0;
 }
 
 static void snapshot_free(struct catalog_snapshot *snapshot)
@@ -77,8 +69,9 @@ static int resolve_snapshot(struct node *node, struct image_ref *ref, struct err
     if (id_check(ref->text, "snapshot ID", NULL) < 0)
         return 0;
     int rc = catalog_snapshot_get(node->catalog, ref->text, &snapshot, &failure);
-    if (rc < 0)
-        return is_missing(&failure) ? 0 : err_fail(err, failure.code, "%s", failure.text);
+    rc = err_found(err, rc, &failure);
+    if (rc <= 0)
+        return rc;
     rc = find_digest(node, snapshot.image, ref, err);
     if (rc == 0)
         rc = copy(snapshot.image, &ref->reference, err);

@@ -187,17 +187,12 @@ static int convert_checked(struct build *build, struct err *err)
     int rc = convert(build, &failure);
     if (rc >= 0)
         return rc;
-    if (!is_blob_damaged(build, &failure, &why)) {
-        if (err)
-            *err = failure;
-        return rc;
-    }
+    if (!is_blob_damaged(build, &failure, &why))
+        return err_pass(err, rc, &failure);
     if (build->work->fetch)
         return convert_again(build, &why, err);
     err_hint(&why, "fetch it again: varve image pull NAME");
-    if (err)
-        *err = why;
-    return -why.num;
+    return err_pass(err, -why.num, &why);
 }
 
 /* Publishing */

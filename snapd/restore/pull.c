@@ -68,7 +68,7 @@ static int get_manifest(struct pull *pull, const char *reference, struct remote_
     if (rc == 0 || asker.stop.code == ERR_NONE)
         return rc;
     err_clear(err);
-    return err_fail(err, asker.stop.code, "%s", asker.stop.text);
+    return err_pass(err, -asker.stop.num, &asker.stop);
 }
 
 /* Fetches the manifest, going through indexes. */

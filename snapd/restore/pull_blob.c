@@ -68,7 +68,7 @@ int pull_blob(struct pull *pull, size_t index, const struct remote_watch *watch,
     layers_busy_leave(&busy);
     if (rc < 0 && transfer.cause.code != ERR_NONE) {
         err_clear(err);
-        return err_fail(err, transfer.cause.code, "%s", transfer.cause.text);
+        return err_pass(err, -transfer.cause.num, &transfer.cause);
     }
     return rc < 0 ? rc : finish(pull, index, downloaded, err);
 }

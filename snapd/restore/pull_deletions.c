@@ -62,7 +62,5 @@ int pull_run_deletions(struct node *node, struct err *err)
         if (failure.code != ERR_NONE && ++failures == FAILURES_MAX)
             break;
     }
-    if (first.code == ERR_NONE)
-        return 0;
-    return err_fail(err, first.code, "%s", first.text);
+    return first.code == ERR_NONE ? 0 : err_pass(err, -first.num, &first);
 }

@@ -155,13 +155,7 @@ static int has_row(struct node *node, const char *key, struct err *err)
     struct err failure = ERR_INIT;
     int rc = catalog_layer_get(node->catalog, key, &row, &failure);
     catalog_layer_image_free(&row);
-    if (rc == 0)
-        return 1;
-    if (failure.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = failure;
-    return rc;
+    return err_found(err, rc, &failure);
 }
 
 static int remove_layer(struct node *node, const char *name, struct err *err)

@@ -120,22 +120,6 @@ static int each_workspace(struct recover *recover, struct err *err)
 
 /* --- Volumes that no row speaks of --- */
 
-/* 1, 0 or -errno. */
-static int has_row(struct node *node, const char *id, struct err *err)
-{
-    struct catalog_volume volume = {0};
-    struct err failure = ERR_INIT;
-    int rc = catalog_volume_get(node->catalog, id, &volume, &failure);
-    catalog_volume_free(&volume);
-    if (rc == 0)
-        return 1;
-    if (failure.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = failure;
-    return rc;
-}
-
 /* Attached, or half of it: FUSE mount, loop device or socket. Nobody's data is lost by taking these
  * away in order; one that is used stays. */
 static int take_attached(void *arg, const char *id, struct err *err)
@@ -145,7 +129,7 @@ static int take_attached(void *arg, const char *id, struct err *err)
     struct volume_status status = {0};
     struct err failure = ERR_INIT;
     char object[300];
-    int rc = has_row(node, id, err);
+    int rc = workspace_knows_volume(node, id, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     snprintf(object, sizeof object, "RUN/volumes/%s", id);
@@ -166,7 +150,7 @@ static int take_directory(struct recover *recover, const char *name, struct err 
 {
     struct err failure = ERR_INIT;
     char object[300];
-    int rc = name[0] == '.' ? 1 : has_row(recover->node, name, &failure);
+    int rc = name[0] == '.' ? 1 : workspace_knows_volume(recover->node, name, &failure);
     if (rc == 1)
         return 0;
     snprintf(object, sizeof object, "DATA/volumes/%s", name);

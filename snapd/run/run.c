@@ -14,14 +14,7 @@
 int run_find(struct node *node, const char *id, struct catalog_run *ret, struct err *err)
 {
     struct err failure = ERR_INIT;
-    int rc = catalog_run_get(node->catalog, id, ret, &failure);
-    if (rc == 0)
-        return 1;
-    if (failure.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = failure;
-    return rc;
+    return err_found(err, catalog_run_get(node->catalog, id, ret, &failure), &failure);
 }
 
 int run_open_upper(struct node *node, const char *id, struct err *err)
@@ -47,11 +40,7 @@ int run_settle(struct node *node, const char *id, struct err *err)
         err_clear(&failure);
         rc = run_switch_finish(node, id, &failure);
     }
-    if (rc >= 0)
-        return 0;
-    if (err)
-        *err = failure;
-    return rc;
+    return rc < 0 ? err_pass(err, rc, &failure) : 0;
 }
 
 int run_mount_again(struct node *node, const struct catalog_run *run, convert_stop *stop,

@@ -56,11 +56,8 @@ int run_kill_idle(struct node *node, const char *id, int *ret_killed, struct err
             *ret_killed = killed.count;
             return fd;
         }
-        if (rc == 0 && (failure.code != ERR_CONFLICT || clock_mono_ns(&node->clock) >= end)) {
-            rc = fd;
-            if (err)
-                *err = failure;
-        }
+        if (rc == 0 && (failure.code != ERR_CONFLICT || clock_mono_ns(&node->clock) >= end))
+            rc = err_pass(err, fd, &failure);
         if (rc == 0)
             (void)nanosleep(&(struct timespec){.tv_nsec = RUN_KILL_PAUSE_MS * 1000000L}, NULL);
     }

@@ -54,11 +54,8 @@ static int find_safety(struct rollback *rollback, struct err *err)
     int rc = catalog_snapshot_get(rollback->node->catalog, rollback->safety.s, &row, &failure);
     catalog_snapshot_free(&row);
     rollback->is_safe = rc == 0;
-    if (rc == 0 || failure.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = failure;
-    return rc;
+    rc = err_found(err, rc, &failure);
+    return rc < 0 ? rc : 0;
 }
 
 /* 1 when the writable layer holds anything, 0 when not. */

@@ -51,9 +51,8 @@ static int read_note(struct node *node, const char *name, json_t **ret, struct e
         return 0;
     if (rc == 0)
         rc = json_doc_parse(buf_str(&text), text.len, NOTE, ret, &failure);
-    if (rc < 0 && err)
-        *err = failure;
-    return rc < 0 ? err_wrap(err, rc, "%s/runs/%s", node->data_dir, name) : 1;
+    return rc < 0 ? err_wrap(err, err_pass(err, rc, &failure), "%s/runs/%s", node->data_dir, name)
+                  : 1;
 }
 
 int run_switch_make(struct node *node, const struct run_switch *wanted, char temp[32],
@@ -118,9 +117,7 @@ static int set_image(struct node *node, const char *id, const json_t *note, stru
         log_event(LOG_WARN, "run-not-changed", "run", id, "error", failure.text, NULL);
         (void)run_switch_drop(node, id, NULL);
     }
-    if (err)
-        *err = failure;
-    return rc;
+    return err_pass(err, rc, &failure);
 }
 
 /* The old directory goes to DATA/tmp, the new one takes its place. It was published complete and

@@ -40,6 +40,8 @@ int workspace_job_result(struct job *job, const char *name, json_t **ret, struct
 /* 1 and the row, 0 when there is none, or -errno. */
 int workspace_find(struct node *node, const char *name, struct catalog_workspace *ret,
                    struct err *err);
+/* Whether a row speaks of the volume: 1, 0, or -errno. */
+int workspace_knows_volume(struct node *node, const char *id, struct err *err);
 /* ERR_CONFLICT for one that is half made or half removed. */
 int workspace_check_whole(const struct catalog_workspace *workspace, struct err *err);
 

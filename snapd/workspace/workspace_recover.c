@@ -42,17 +42,10 @@ static void report_unknown(struct node *node)
         return;
     (void)steal_fd(&fd);
     const struct dirent *entry;
-    while ((entry = readdir(dir))) {
-        struct catalog_volume volume = {0};
-        struct err failure = ERR_INIT;
-        if (entry->d_name[0] == '.')
-            continue;
-        int rc = catalog_volume_get(node->catalog, entry->d_name, &volume, &failure);
-        catalog_volume_free(&volume);
-        if (rc < 0 && failure.code == ERR_NOT_FOUND)
+    while ((entry = readdir(dir)))
+        if (entry->d_name[0] != '.' && workspace_knows_volume(node, entry->d_name, NULL) == 0)
             log_event(LOG_WARN, "volume-unknown", "directory", entry->d_name, "data",
                       node->data_dir, NULL);
-    }
 }
 
 static int recover_all(struct node *node, convert_stop *stop, void *stop_arg, struct err *err)

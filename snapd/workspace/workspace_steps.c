@@ -55,14 +55,16 @@ int workspace_find(struct node *node, const char *name, struct catalog_workspace
                    struct err *err)
 {
     struct err failure = ERR_INIT;
-    int rc = catalog_workspace_get(node->catalog, name, ret, &failure);
-    if (rc == 0)
-        return 1;
-    if (failure.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = failure;
-    return rc;
+    return err_found(err, catalog_workspace_get(node->catalog, name, ret, &failure), &failure);
+}
+
+int workspace_knows_volume(struct node *node, const char *id, struct err *err)
+{
+    struct catalog_volume volume = {0};
+    struct err failure = ERR_INIT;
+    int rc = catalog_volume_get(node->catalog, id, &volume, &failure);
+    catalog_volume_free(&volume);
+    return err_found(err, rc, &failure);
 }
 
 int workspace_check_whole(const struct catalog_workspace *workspace, struct err *err)
@@ -93,15 +95,10 @@ int workspace_status(struct node *node, const struct catalog_workspace *workspac
                      struct volume_status *ret, struct err *err)
 {
     struct err failure = ERR_INIT;
-    int rc = volumes_status(node->volumes, workspace->volume.id, ret, &failure);
-    if (rc == 0)
-        return 0;
     *ret = (struct volume_status){0};
-    if (failure.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = failure;
-    return rc;
+    int rc = volumes_status(node->volumes, workspace->volume.id, ret, &failure);
+    rc = err_found(err, rc, &failure);
+    return rc < 0 ? rc : 0;
 }
 
 int workspace_must_be_there(struct node *node, const char *id, int rc, struct err *err)

@@ -114,6 +114,44 @@ static void test_first_hint_is_kept_and_null_is_fine(void **state)
     assert_int_equal(err.code, ERR_NONE);
 }
 
+static void test_a_failure_that_was_kept_apart(void **state)
+{
+    (void)state;
+    struct err kept = ERR_INIT;
+    struct err err = ERR_INIT;
+    int rc = err_errno(&kept, ENOSPC, "cannot write x");
+    assert_int_equal(err_pass(&err, rc, &kept), -ENOSPC);
+    assert_string_equal(err.text, kept.text);
+    assert_string_equal(err.hint, kept.hint);
+    assert_int_equal(err.code, ERR_NO_SPACE);
+    assert_int_equal(err.num, ENOSPC);
+    /* The first one is kept. */
+    struct err later = ERR_INIT;
+    err_fail(&later, ERR_DAMAGED, "later");
+    assert_int_equal(err_pass(&err, -EBADMSG, &later), -EBADMSG);
+    assert_string_equal(err.text, kept.text);
+    assert_int_equal(err_pass(NULL, -EIO, &kept), -EIO);
+}
+
+static void test_what_may_be_missing(void **state)
+{
+    (void)state;
+    struct err kept = ERR_INIT;
+    struct err err = ERR_INIT;
+    assert_int_equal(err_found(&err, 0, &kept), 1);
+    assert_int_equal(err_found(&err, 7, &kept), 1);
+    int rc = err_fail(&kept, ERR_NOT_FOUND, "there is none");
+    assert_int_equal(err_found(&err, rc, &kept), 0);
+    assert_int_equal(err.code, ERR_NONE);
+    err_clear(&kept);
+    rc = err_fail(&kept, ERR_DAMAGED, "it is damaged");
+    err_hint(&kept, "mend it");
+    assert_int_equal(err_found(&err, rc, &kept), -EBADMSG);
+    assert_string_equal(err.text, "it is damaged");
+    assert_string_equal(err.hint, "mend it");
+    assert_int_equal(err_found(NULL, rc, &kept), -EBADMSG);
+}
+
 static void test_names_round_trip(void **state)
 {
     (void)state;
@@ -145,6 +183,8 @@ int main(void)
         cmocka_unit_test(test_wrap_without_failure_uses_errno),
         cmocka_unit_test(test_endless_wrapping_keeps_the_cause),
         cmocka_unit_test(test_first_hint_is_kept_and_null_is_fine),
+        cmocka_unit_test(test_a_failure_that_was_kept_apart),
+        cmocka_unit_test(test_what_may_be_missing),
         cmocka_unit_test(test_names_round_trip),
         cmocka_unit_test(test_exit_statuses),
     };

@@ -175,6 +175,7 @@ static void test_steps_of_the_exchange(void **state)
     assert_reset(world);
     /* A note that is damaged is never acted upon. */
     run_world_write(world, "data/runs/r1/switch.json", "{");
+    err_clear(&err);
     assert_true(run_switch_is_done(node, "r1", "j-1", &err) < 0);
     assert_int_equal(err.code, ERR_DAMAGED);
 }
