@@ -33,6 +33,7 @@
  */
 #pragma once
 
+#include "cleanup.h"
 #include "clock.h"
 #include "err.h"
 

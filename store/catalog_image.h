@@ -36,6 +36,7 @@ struct catalog_image {
 };
 
 void catalog_image_free(struct catalog_image *image);
+#define cleanup_catalog_image cleanup_with(catalog_image_free)
 
 /* Adds an image, or does nothing if it is there. Digests are in text form. A layer blob that is
  * known under the same chain ID with another size or diff ID is ERR_DAMAGED; whether the bytes have

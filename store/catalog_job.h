@@ -59,6 +59,7 @@ const char *catalog_job_state_name(enum catalog_job_state state);
 bool catalog_job_state_is_final(enum catalog_job_state state);
 
 void catalog_job_free(struct catalog_job *job);
+#define cleanup_catalog_job cleanup_with(catalog_job_free)
 
 /* Adds a queued job (uses id, kind, object, key, uid, params). With a key that is there already:
  * same uid, kind and params give the earlier job's ID in *ret_existing (caller frees) and return

@@ -28,6 +28,7 @@ struct catalog_layer_image {
 };
 
 void catalog_layer_image_free(struct catalog_layer_image *image);
+#define cleanup_catalog_layer_image cleanup_with(catalog_layer_image_free)
 /* Records an image; one that is there under the key is replaced. ERR_INVALID for another form of
  * key. */
 int catalog_layer_put(struct catalog *catalog, const struct catalog_layer_image *image,

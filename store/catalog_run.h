@@ -34,6 +34,7 @@ struct catalog_run {
 const char *catalog_run_state_name(enum catalog_run_state state);
 
 void catalog_run_free(struct catalog_run *run);
+#define cleanup_catalog_run cleanup_with(catalog_run_free)
 /* Adds a run in state creating. ERR_EXISTS when the ID is taken; ERR_NOT_FOUND when the image is
  * not there. */
 int catalog_run_add(struct catalog *catalog, const struct catalog_run *run, struct err *err);

@@ -39,6 +39,7 @@ const char *catalog_durability_name(enum catalog_durability durability);
 int catalog_durability_parse(const char *name, enum catalog_durability *ret, struct err *err);
 
 void catalog_snapshot_free(struct catalog_snapshot *snapshot);
+#define cleanup_catalog_snapshot cleanup_with(catalog_snapshot_free)
 /* ERR_EXISTS when the ID is taken; ERR_NOT_FOUND when durability is local and the image is not in
  * the catalog. From pushed on `remote` is needed. */
 int catalog_snapshot_add(struct catalog *catalog, const struct catalog_snapshot *snapshot,

@@ -48,6 +48,7 @@ struct catalog_volume {
 
 const char *catalog_volume_state_name(enum catalog_volume_state state);
 void catalog_volume_free(struct catalog_volume *volume);
+#define cleanup_catalog_volume cleanup_with(catalog_volume_free)
 
 /* Adds a volume in state creating (uses id, lineage, size, job_id, created_ns). ERR_EXISTS when the
  * ID is taken. */

@@ -18,6 +18,7 @@ struct catalog_workspace {
 };
 
 void catalog_workspace_free(struct catalog_workspace *workspace);
+#define cleanup_catalog_workspace cleanup_with(catalog_workspace_free)
 
 /* Adds the name and its volume in state creating. ERR_EXISTS when the name or the volume's ID is
  * taken. */

@@ -26,9 +26,8 @@ static int check_is_here(void *arg, struct err *err)
     cleanup_free char *digest = NULL;
     const char *word = wanted->reference ? wanted->reference : wanted->snapshot;
     if (wanted->snapshot) {
-        struct catalog_snapshot snapshot = {0};
+        cleanup_catalog_snapshot struct catalog_snapshot snapshot = {0};
         int rc = catalog_snapshot_get(wanted->node->catalog, word, &snapshot, err);
-        catalog_snapshot_free(&snapshot);
         if (rc < 0)
             return rc;
     }

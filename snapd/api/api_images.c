@@ -166,13 +166,9 @@ int api_images_get(struct api_request *request, struct api_reply *reply, struct 
     int rc = image_ref_local(request->node, request->arg, &digest, err);
     if (rc < 0)
         return api_request_blame(err, rc, request->arg);
-    struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     rc = catalog_image_get(request->node->catalog, digest, &image, err);
-    if (rc < 0)
-        return rc;
-    json_t *body = document(request->node, &image);
-    catalog_image_free(&image);
-    return api_reply_set(reply, 200, body, err);
+    return rc < 0 ? rc : api_reply_set(reply, 200, document(request->node, &image), err);
 }
 
 struct image_word {

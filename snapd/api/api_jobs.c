@@ -105,13 +105,12 @@ int api_jobs_get(struct api_request *request, struct api_reply *reply, struct er
         rc = wait_for(request, err);
     if (rc < 0)
         return rc;
-    struct catalog_job job = {0};
+    cleanup_catalog_job struct catalog_job job = {0};
     rc = catalog_job_get(request->node->catalog, request->arg, &job, err);
     if (rc < 0)
         return rc;
     engine_overlay(request->node->engine, &job);
     cleanup_json json_t *body = job_json(&job);
-    catalog_job_free(&job);
     if (!body)
         return err_fail(err, ERR_INTERNAL, "no memory for the answer");
     rc = add_steps(request->node, request->arg, body, err);

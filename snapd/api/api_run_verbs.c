@@ -18,9 +18,8 @@ struct verb {
 static int check_verb(void *arg, struct err *err)
 {
     const struct verb *verb = arg;
-    struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = catalog_run_get(verb->node->catalog, verb->id, &run, err);
-    catalog_run_free(&run);
     if (rc < 0 || !verb->snapshot)
         return rc;
     cleanup_free char *digest = NULL;
@@ -92,7 +91,7 @@ int api_run_verbs_bundle(struct api_request *request, struct api_reply *reply, s
                                                 {"user", API_STRING, false, 0},
                                                 {"terminal", API_BOOL, false, 0}};
     cleanup_json json_t *params = NULL;
-    struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc == 0)
         rc = get_run(request, &run, err);
@@ -107,7 +106,6 @@ int api_run_verbs_bundle(struct api_request *request, struct api_reply *reply, s
     };
     json_t *body = NULL;
     rc = run_bundle_make(request->node, &run, &wanted, &body, err);
-    catalog_run_free(&run);
     return rc < 0 ? rc : api_reply_set(reply, 200, body, err);
 }
 
@@ -115,7 +113,7 @@ int api_run_verbs_user(struct api_request *request, struct api_reply *reply, str
 {
     static const struct api_member members[] = {{"user", API_STRING, false, 0}};
     cleanup_json json_t *params = NULL;
-    struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc == 0)
         rc = get_run(request, &run, err);
@@ -123,6 +121,5 @@ int api_run_verbs_user(struct api_request *request, struct api_reply *reply, str
         return rc;
     json_t *body =
         run_user_json(request->node, &run, json_string_value(json_object_get(params, "user")), err);
-    catalog_run_free(&run);
     return body ? api_reply_set(reply, 200, body, err) : -(err && err->num ? err->num : ENOMEM);
 }

@@ -23,17 +23,16 @@ static int check_create(void *arg, struct err *err)
     if (rc < 0 || !wanted->id || !ref.local_digest)
         return rc;
     struct err missing = ERR_INIT;
-    struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     rc = catalog_run_get(wanted->node->catalog, wanted->id, &run, &missing);
     rc = err_found(err, rc, &missing);
     if (rc <= 0)
         return rc;
-    if (strcmp(run.image, ref.local_digest) != 0) {
-        rc = err_fail(err, ERR_EXISTS, "run %s exists and was made from another image (%s)",
-                      wanted->id, run.image_name ? run.image_name : run.image);
-        err_hint(err, "choose another ID, or remove that run first");
-    }
-    catalog_run_free(&run);
+    if (strcmp(run.image, ref.local_digest) == 0)
+        return 0;
+    rc = err_fail(err, ERR_EXISTS, "run %s exists and was made from another image (%s)", wanted->id,
+                  run.image_name ? run.image_name : run.image);
+    err_hint(err, "choose another ID, or remove that run first");
     return rc;
 }
 
@@ -125,22 +124,18 @@ int api_runs_get(struct api_request *request, struct api_reply *reply, struct er
     int rc = id_check(request->arg, "run ID", err);
     if (rc < 0)
         return rc;
-    struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     rc = catalog_run_get(request->node->catalog, request->arg, &run, err);
     if (rc < 0)
         return rc;
-    json_t *body = run_json(request->node, &run, err);
-    catalog_run_free(&run);
-    return api_reply_set(reply, 200, body, err);
+    return api_reply_set(reply, 200, run_json(request->node, &run, err), err);
 }
 
 static int check_exists(void *arg, struct err *err)
 {
     const struct run_request *wanted = arg;
-    struct catalog_run run = {0};
-    int rc = catalog_run_get(wanted->node->catalog, wanted->id, &run, err);
-    catalog_run_free(&run);
-    return rc;
+    cleanup_catalog_run struct catalog_run run = {0};
+    return catalog_run_get(wanted->node->catalog, wanted->id, &run, err);
 }
 
 int api_runs_remove(struct api_request *request, struct api_reply *reply, struct err *err)

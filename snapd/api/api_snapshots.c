@@ -20,9 +20,8 @@ struct snapshot_request {
 static int check_create(void *arg, struct err *err)
 {
     const struct snapshot_request *wanted = arg;
-    struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = catalog_run_get(wanted->node->catalog, wanted->run, &run, err);
-    catalog_run_free(&run);
     if (rc < 0 || !wanted->name)
         return rc;
     struct err missing = ERR_INIT;
@@ -160,8 +159,8 @@ static int get_by_name(struct node *node, const char *name, json_t **ret, struct
 
 int api_snapshots_get(struct api_request *request, struct api_reply *reply, struct err *err)
 {
-    json_t *body = NULL;
     if (id_check(request->arg, "snapshot ID", NULL) < 0) {
+        json_t *body = NULL;
         cleanup_reference struct reference reference = {0};
         int rc =
             api_request_blame(err, reference_parse(request->arg, &reference, err), request->arg);
@@ -169,22 +168,18 @@ int api_snapshots_get(struct api_request *request, struct api_reply *reply, stru
             rc = get_by_name(request->node, request->arg, &body, err);
         return rc < 0 ? rc : api_reply_set(reply, 200, body, err);
     }
-    struct catalog_snapshot snapshot = {0};
+    cleanup_catalog_snapshot struct catalog_snapshot snapshot = {0};
     int rc = catalog_snapshot_get(request->node->catalog, request->arg, &snapshot, err);
     if (rc < 0)
         return rc;
-    body = snapshot_json(request->node, &snapshot);
-    catalog_snapshot_free(&snapshot);
-    return api_reply_set(reply, 200, body, err);
+    return api_reply_set(reply, 200, snapshot_json(request->node, &snapshot), err);
 }
 
 static int check_exists(void *arg, struct err *err)
 {
     const struct api_request *request = arg;
-    struct catalog_snapshot snapshot = {0};
-    int rc = catalog_snapshot_get(request->node->catalog, request->arg, &snapshot, err);
-    catalog_snapshot_free(&snapshot);
-    return rc;
+    cleanup_catalog_snapshot struct catalog_snapshot snapshot = {0};
+    return catalog_snapshot_get(request->node->catalog, request->arg, &snapshot, err);
 }
 
 /* Push and removal differ in the kind of job alone. */

@@ -97,21 +97,17 @@ static int check_known(const struct workspace_request *wanted,
 static int check_verb(void *arg, struct err *err)
 {
     const struct workspace_request *wanted = arg;
-    struct catalog_workspace workspace = {0};
+    cleanup_catalog_workspace struct catalog_workspace workspace = {0};
     int rc = catalog_workspace_get(wanted->node->catalog, wanted->name, &workspace, err);
-    if (rc == 0)
-        rc = check_known(wanted, &workspace, err);
-    catalog_workspace_free(&workspace);
-    return rc;
+    return rc == 0 ? check_known(wanted, &workspace, err) : rc;
 }
 
 static int check_create(void *arg, struct err *err)
 {
     const struct workspace_request *wanted = arg;
     struct err missing = ERR_INIT;
-    struct catalog_workspace workspace = {0};
+    cleanup_catalog_workspace struct catalog_workspace workspace = {0};
     int rc = catalog_workspace_get(wanted->node->catalog, wanted->name, &workspace, &missing);
-    catalog_workspace_free(&workspace);
     rc = err_found(err, rc, &missing);
     if (rc <= 0)
         return rc;
@@ -254,13 +250,12 @@ int api_workspaces_list(struct api_request *request, struct api_reply *reply, st
 
 int api_workspaces_get(struct api_request *request, struct api_reply *reply, struct err *err)
 {
-    struct catalog_workspace workspace = {0};
+    cleanup_catalog_workspace struct catalog_workspace workspace = {0};
     int rc = id_check(request->arg, "workspace name", err);
     if (rc == 0)
         rc = catalog_workspace_get(request->node->catalog, request->arg, &workspace, err);
     if (rc < 0)
         return rc;
     json_t *body = workspace_json(request->node, &workspace, err);
-    catalog_workspace_free(&workspace);
     return body ? api_reply_set(reply, 200, body, err) : -(err && err->num ? err->num : ENOMEM);
 }

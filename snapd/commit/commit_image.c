@@ -127,7 +127,7 @@ static int record_platform(const struct oci_config *config, struct catalog_image
 int commit_image_record(const struct commit_image *image, const char *origin,
                         struct catalog_image *ret, struct err *err)
 {
-    cleanup_commit_image_record struct catalog_image record = {
+    cleanup_catalog_image struct catalog_image record = {
         .size = (int64_t)image->manifest_text.len,
         .config_size = image->manifest.config.size,
     };
@@ -176,7 +176,7 @@ int commit_image_check_name(struct catalog *catalog, const char *name, const str
 /* Whether the catalog has the image. */
 static int is_known(struct catalog *catalog, const char *digest, bool *ret, struct err *err)
 {
-    cleanup_commit_image_record struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     struct err failure = ERR_INIT;
     int rc = err_found(err, catalog_image_get(catalog, digest, &image, &failure), &failure);
     if (rc < 0)
@@ -188,7 +188,7 @@ static int is_known(struct catalog *catalog, const char *digest, bool *ret, stru
 int commit_image_put(struct catalog *catalog, const struct commit_image *image, const char *origin,
                      const char *name, struct commit_added *ret, struct err *err)
 {
-    cleanup_commit_image_record struct catalog_image record = {0};
+    cleanup_catalog_image struct catalog_image record = {0};
     bool known = false;
     bool named = false;
     int rc = commit_image_record(image, origin, &record, err);

@@ -60,9 +60,3 @@ int commit_image_check_name(struct catalog *catalog, const char *name, const str
 /* Bytes of all layer blobs, and of manifest and config with them. */
 int64_t commit_image_layer_bytes(const struct commit_image *image);
 int64_t commit_image_bytes(const struct commit_image *image);
-
-static inline void commit_image_record_free(struct catalog_image *record)
-{
-    catalog_image_free(record);
-}
-#define cleanup_commit_image_record cleanup_with(commit_image_record_free)

@@ -245,7 +245,7 @@ static int read_params(struct export *export, struct err *err)
 /* What the image is called in the archive: as it was asked for, a snapshot by its own name. */
 static int find_name(struct export *export, const struct image_ref *ref, struct err *err)
 {
-    cleanup_snapshot_row struct catalog_snapshot snapshot = {0};
+    cleanup_catalog_snapshot struct catalog_snapshot snapshot = {0};
     struct err missing = ERR_INIT;
     const char *name = ref->name;
     if (!name &&
@@ -264,7 +264,7 @@ static int lease(struct export *export, const char *digest, struct catalog_image
 {
     struct catalog *catalog = export->node->catalog;
     const char *id = job_id(export->job);
-    cleanup_commit_image_record struct catalog_image record = {0};
+    cleanup_catalog_image struct catalog_image record = {0};
     char key[DIGEST_TEXT_LEN + 8];
     int rc = catalog_begin(catalog, err);
     if (rc < 0)
@@ -299,7 +299,7 @@ static int fail_not_here(const struct export *export, struct err *err)
 static int open_image(struct export *export, struct err *err)
 {
     cleanup_image_ref struct image_ref ref = {.text = NULL};
-    cleanup_commit_image_record struct catalog_image record = {0};
+    cleanup_catalog_image struct catalog_image record = {0};
     int rc = image_ref_resolve(export->node, export->word, &ref, err);
     if (rc == 0 && !ref.local_digest)
         rc = fail_not_here(export, err);

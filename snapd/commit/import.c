@@ -221,7 +221,7 @@ static int import_source(struct import *import, struct err *err)
 
 static int make_result(struct node *node, const char *digest, json_t **ret, struct err *err)
 {
-    cleanup_commit_image_record struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     int rc = catalog_image_get(node->catalog, digest, &image, err);
     if (rc < 0)
         return rc;

@@ -123,7 +123,7 @@ static int take_wanted(struct creation *creation, const struct snapshot_wanted *
 /* 1 when an earlier attempt of this job has recorded the snapshot, 0 when there is none. */
 static int is_there(const struct creation *creation, struct err *err)
 {
-    cleanup_snapshot_row struct catalog_snapshot row = {0};
+    cleanup_catalog_snapshot struct catalog_snapshot row = {0};
     struct err missing = ERR_INIT;
     int rc = catalog_snapshot_get(creation->node->catalog, creation->id, &row, &missing);
     rc = err_found(err, rc, &missing);
@@ -146,7 +146,7 @@ static int get_base(struct creation *creation, struct err *err)
         rc = err_fail(err, ERR_CONFLICT, "run %s is %s", run.id, catalog_run_state_name(run.state));
     creation->base = steal_ptr(run.image);
     catalog_run_free(&run);
-    cleanup_commit_image_record struct catalog_image record = {0};
+    cleanup_catalog_image struct catalog_image record = {0};
     if (rc == 0)
         rc = catalog_image_get(catalog, creation->base, &record, err);
     if (rc == 0)

@@ -5,12 +5,6 @@
 #include "cleanup.h"
 #include "engine.h"
 
-static inline void snapshot_row_free(struct catalog_snapshot *row)
-{
-    catalog_snapshot_free(row);
-}
-#define cleanup_snapshot_row cleanup_with(snapshot_row_free)
-
 /* The snapshot that a job's parameter "snapshot" names. */
 int snapshot_of_params(struct job *job, struct catalog_snapshot *ret, struct err *err);
 

@@ -21,7 +21,7 @@ static json_t *parsed_or_null(const char *text)
 /* Digests of the layers; null when the image is not on this node any more. */
 static json_t *layers_or_null(struct node *node, const char *digest)
 {
-    cleanup_commit_image_record struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     if (catalog_image_get(node->catalog, digest, &image, NULL) < 0)
         return json_null();
     json_t *layers = json_array();
@@ -88,7 +88,7 @@ int snapshot_of_params(struct job *job, struct catalog_snapshot *ret, struct err
 
 int snapshot_result(struct node *node, const char *id, json_t **ret, struct err *err)
 {
-    cleanup_snapshot_row struct catalog_snapshot row = {0};
+    cleanup_catalog_snapshot struct catalog_snapshot row = {0};
     int rc = catalog_snapshot_get(node->catalog, id, &row, err);
     if (rc < 0)
         return rc;

@@ -162,7 +162,7 @@ static int push_image(struct push *push, struct err *err)
 static int push_snapshot(struct push *push, struct err *err)
 {
     struct node *node = push->node;
-    cleanup_commit_image_record struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     struct err missing = ERR_INIT;
     int rc = job_step(push->job, "check", err);
     if (rc < 0)

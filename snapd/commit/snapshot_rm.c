@@ -87,7 +87,7 @@ static int remove_remote(struct removal *removal, struct err *err)
 static int is_needed(const struct removal *removal, bool *ret, struct err *err)
 {
     struct catalog *catalog = removal->node->catalog;
-    cleanup_commit_image_record struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     struct catalog_snapshot *rows = NULL;
     size_t count = 0;
     int rc = catalog_image_get(catalog, removal->row.image, &image, err);

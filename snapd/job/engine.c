@@ -223,11 +223,8 @@ static int commit(struct engine *engine, const char *id, struct err *err)
     if (rc >= 0)
         return 0;
     catalog_rollback(catalog);
-    struct catalog_job row = {0};
-    if (catalog_job_get(catalog, id, &row, NULL) < 0)
-        return err_pass(err, rc, &failure);
-    catalog_job_free(&row);
-    return 0;
+    cleanup_catalog_job struct catalog_job row = {0};
+    return catalog_job_get(catalog, id, &row, NULL) < 0 ? err_pass(err, rc, &failure) : 0;
 }
 
 /* Adds the row, or finds the job to join (*ret_existing), in one transaction. The catalog keeps
@@ -350,13 +347,9 @@ int engine_wait(struct engine *engine, const char *id, int seconds, struct err *
     pthread_mutex_unlock(&engine->lock);
     if (job)
         return rc;
-    struct catalog_job row = {0};
+    cleanup_catalog_job struct catalog_job row = {0};
     rc = catalog_job_get(engine->node->catalog, id, &row, err);
-    if (rc < 0)
-        return rc;
-    bool final = catalog_job_state_is_final(row.state);
-    catalog_job_free(&row);
-    return final;
+    return rc < 0 ? rc : catalog_job_state_is_final(row.state);
 }
 
 void engine_overlay(struct engine *engine, struct catalog_job *row)

@@ -88,6 +88,8 @@ void engine_overlay(struct engine *engine, struct catalog_job *row);
 struct node *job_node(const struct job *job);
 const char *job_id(const struct job *job);
 const json_t *job_params(const struct job *job);
+/* Whether an earlier attempt of this job may have done some of its work. */
+bool job_is_repeated(const struct job *job);
 /* Notes durably that a step begins. Fails with ERR_INTERRUPTED when the daemon stops. */
 int job_step(struct job *job, const char *step, struct err *err);
 /* 0, or ERR_INTERRUPTED when the daemon stops. `job` is a struct job; the type is that of

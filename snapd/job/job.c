@@ -49,6 +49,12 @@ const json_t *job_params(const struct job *job)
     return job->params;
 }
 
+bool job_is_repeated(const struct job *job)
+{
+    cleanup_catalog_job struct catalog_job row = {0};
+    return catalog_job_get(job->node->catalog, job->id, &row, NULL) == 0 && row.attempt > 1;
+}
+
 int job_stop(void *arg, struct err *err)
 {
     struct job *job = arg;

@@ -17,12 +17,10 @@ static bool is_permanent(const struct job *job, const struct err *err)
 {
     if (err->code == ERR_NOT_FOUND || err->code == ERR_INVALID)
         return true;
-    struct catalog_job row = {0};
-    if (err->code != ERR_CONFLICT || catalog_job_get(job->node->catalog, job->id, &row, NULL) < 0)
-        return false;
-    bool final = catalog_job_state_is_final(row.state);
-    catalog_job_free(&row);
-    return final;
+    cleanup_catalog_job struct catalog_job row = {0};
+    return err->code == ERR_CONFLICT &&
+           catalog_job_get(job->node->catalog, job->id, &row, NULL) == 0 &&
+           catalog_job_state_is_final(row.state);
 }
 
 /* Waits, in pieces, so that a stop is noticed soon. Returns whether the daemon stops. */

@@ -31,17 +31,11 @@ static int copy(const char *text, char **ret, struct err *err)
     return *ret ? 0 : no_memory(err);
 }
 
-static void image_free(struct catalog_image *image)
-{
-    catalog_image_free(image);
-}
-#define cleanup_image cleanup_with(image_free)
-
 /* Sets local_digest when the catalog has the image. */
 static int find_digest(struct node *node, const char *digest, struct image_ref *ref,
                        struct err *err)
 {
-    cleanup_image struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     struct err failure = ERR_INIT;
     int rc = err_found(err, catalog_image_get(node->catalog, digest, &image, &failure), &failure);
     return rc == 1 ? copy(digest, &ref->local_digest, err) : rc;
@@ -55,16 +49,10 @@ static int find_name(struct node *node, const char *name, struct image_ref *ref,
     return rc < 0 ? rc : 0;
 }
 
-static void snapshot_free(struct catalog_snapshot *snapshot)
-{
-    catalog_snapshot_free(snapshot);
-}
-#define cleanup_snapshot cleanup_with(snapshot_free)
-
 /* 1 when the word is the ID of a snapshot. */
 static int resolve_snapshot(struct node *node, struct image_ref *ref, struct err *err)
 {
-    cleanup_snapshot struct catalog_snapshot snapshot = {0};
+    cleanup_catalog_snapshot struct catalog_snapshot snapshot = {0};
     struct err failure = ERR_INIT;
     if (id_check(ref->text, "snapshot ID", NULL) < 0)
         return 0;

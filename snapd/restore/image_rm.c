@@ -45,7 +45,7 @@ static int remove_rows(struct removal *removal, struct err *err)
 {
     struct catalog *catalog = removal->node->catalog;
     cleanup_image_ref struct image_ref ref = {.text = NULL};
-    cleanup_commit_image_record struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     char object[DIGEST_TEXT_LEN + 8];
     int rc = image_ref_resolve(removal->node, removal->text, &ref, err);
     if (rc == 0 && !ref.local_digest)

@@ -275,7 +275,7 @@ int pull_image(struct job *job, const struct image_ref *ref, char **ret_digest, 
 static int make_result(struct node *node, const char *digest, uint64_t downloaded, json_t **ret,
                        struct err *err)
 {
-    cleanup_commit_image_record struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     int rc = catalog_image_get(node->catalog, digest, &image, err);
     if (rc < 0)
         return rc;

@@ -74,7 +74,7 @@ static int has_job(struct node *node, const char *id, struct err *err)
  * then, in the same transaction, so that a job that comes later leaves it alone too. */
 static int claim(struct node *node, const char *id, struct err *err)
 {
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = catalog_begin(node->catalog, err);
     if (rc < 0)
         return rc;

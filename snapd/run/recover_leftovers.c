@@ -57,7 +57,7 @@ static int check_idle(const char *path, struct err *err)
  * transaction, and all that takes time comes afterwards (I5). 1, or 0 when there is such a run. */
 static int move_aside(struct node *node, const char *name, char temp[32], struct err *err)
 {
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = publish_temp_name(temp, err);
     if (rc == 0)
         rc = catalog_begin(node->catalog, err);
@@ -95,7 +95,7 @@ static int remove_mount_point(struct node *node, const char *name, struct err *e
 static int take_mount_point(struct recover *recover, const char *name, struct err *err)
 {
     struct node *node = recover->node;
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     struct err failure = ERR_INIT;
     char object[300];
     /* The name of one that was moved aside may have been listed too. */
@@ -117,7 +117,7 @@ static int take_mount_point(struct recover *recover, const char *name, struct er
 /* May be somebody's only copy (I4). */
 static int take_data(struct recover *recover, const char *name, struct err *err)
 {
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     struct err failure = ERR_INIT;
     char object[300];
     /* ".next-ID" belongs to a run that is being changed (run_switch.h). */
@@ -151,11 +151,9 @@ static int take_temp(struct recover *recover, const char *name, struct err *err)
 /* Whether a layer image has its row: 1, 0, or -errno. */
 static int has_row(struct node *node, const char *key, struct err *err)
 {
-    struct catalog_layer_image row = {0};
+    cleanup_catalog_layer_image struct catalog_layer_image row = {0};
     struct err failure = ERR_INIT;
-    int rc = catalog_layer_get(node->catalog, key, &row, &failure);
-    catalog_layer_image_free(&row);
-    return err_found(err, rc, &failure);
+    return err_found(err, catalog_layer_get(node->catalog, key, &row, &failure), &failure);
 }
 
 static int remove_layer(struct node *node, const char *name, struct err *err)

@@ -63,7 +63,7 @@ static int has_job(struct recover *recover, const char *name, struct err *err)
 /* Mends what is so now that the claim is ours. */
 static int settle(struct recover *recover, const char *name, struct err *err)
 {
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     int rc = has_job(recover, name, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;

@@ -47,8 +47,8 @@ int run_mount_again(struct node *node, const struct catalog_run *run, convert_st
                     void *stop_arg, struct err *err)
 {
     cleanup_run_paths struct run_paths paths = {0};
-    cleanup_run_image struct catalog_image image = {0};
-    cleanup_run_row struct catalog_run current = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
+    cleanup_catalog_run struct catalog_run current = {0};
     int rc = run_settle(node, run->id, err);
     if (rc == 0)
         rc =
@@ -74,7 +74,7 @@ int run_mount_idle(struct node *node, const char *id, convert_stop *stop, void *
                    struct err *err)
 {
     cleanup_run_paths struct run_paths paths = {0};
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = run_paths_make(node, id, &paths, err);
     if (rc == 0)
         rc = overlay_is_mounted(paths.rootfs, err);

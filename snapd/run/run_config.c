@@ -9,7 +9,7 @@
 int run_config_read(struct node *node, const char *image_digest, struct oci_config *ret,
                     struct err *err)
 {
-    cleanup_run_image struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     cleanup_buf struct buf text = BUF_INIT(JSON_DOC_BYTES_MAX);
     struct digest digest;
     int rc = catalog_image_get(node->catalog, image_digest, &image, err);

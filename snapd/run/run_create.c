@@ -82,7 +82,7 @@ static int record(struct job *job, const struct request *request, const char *di
 static int build(struct job *job, const struct catalog_run *run, struct err *err)
 {
     struct node *node = job_node(job);
-    cleanup_run_image struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     int rc = FAULT_POINT("run.recorded", err);
     if (rc == 0)
         rc = catalog_image_get(node->catalog, run->image, &image, err);
@@ -159,7 +159,7 @@ static int make_new(struct job *job, const struct request *request, json_t **ret
                     struct err *err)
 {
     cleanup_free char *digest = NULL;
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = get_image(job, request->image, &digest, err);
     if (rc == 0)
         rc = record(job, request, digest, err);
@@ -194,7 +194,7 @@ static int reuse(struct job *job, const struct request *request, const struct ca
                  json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
-    cleanup_run_row struct catalog_run current = {0};
+    cleanup_catalog_run struct catalog_run current = {0};
     bool own = run->job_id && strcmp(run->job_id, job_id(job)) == 0;
     int rc = own ? 0 : check_same(node, request, run, err);
     /* The lock: `varve recover` may be about to mount it too. */
@@ -212,7 +212,7 @@ static int create(struct job *job, json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
     struct request request = {0};
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = read_request(job, &request, err);
     int found = rc < 0 ? rc : run_find(node, request.id, &run, err);
     if (found < 0)

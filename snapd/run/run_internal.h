@@ -27,18 +27,6 @@ int run_paths_make(const struct node *node, const char *id, struct run_paths *re
 void run_paths_free(struct run_paths *paths);
 #define cleanup_run_paths cleanup_with(run_paths_free)
 
-static inline void run_row_free(struct catalog_run *run)
-{
-    catalog_run_free(run);
-}
-#define cleanup_run_row cleanup_with(run_row_free)
-
-static inline void run_image_free(struct catalog_image *image)
-{
-    catalog_image_free(image);
-}
-#define cleanup_run_image cleanup_with(run_image_free)
-
 /* 1 and the row, 0 when there is none, or -errno. */
 int run_find(struct node *node, const char *id, struct catalog_run *ret, struct err *err);
 

@@ -122,13 +122,12 @@ int run_lock_check(struct node *node, const char *id, struct err *err)
 
 int run_lock_idle(struct node *node, const char *id, struct err *err)
 {
-    struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = id_check(id, "run ID", err);
     if (rc == 0)
         rc = catalog_run_get(node->catalog, id, &run, err);
     if (rc < 0)
         return rc;
-    catalog_run_free(&run);
     cleanup_fd int fd = take(node, id, err);
     if (fd < 0)
         return fd;

@@ -7,7 +7,7 @@ static int mount_run(struct job *job, json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
     const char *id = NULL;
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = json_doc_get_str(job_params(job), "id", "the request to mount a run", &id, err);
     if (rc == 0)
         rc = id_check(id, "run ID", err);

@@ -85,7 +85,7 @@ static void report_unknown(struct node *node)
     (void)steal_fd(&fd);
     const struct dirent *entry;
     while ((entry = readdir(dir))) {
-        cleanup_run_row struct catalog_run run = {0};
+        cleanup_catalog_run struct catalog_run run = {0};
         struct err failure = ERR_INIT;
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             run_find(node, entry->d_name, &run, &failure) == 0)

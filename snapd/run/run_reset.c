@@ -7,7 +7,7 @@
 static int reset(struct job *job, const struct catalog_run *run, struct err *err)
 {
     struct node *node = job_node(job);
-    cleanup_run_image struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     int rc = job_step(job, "layers", err);
     if (rc == 0)
         rc = catalog_image_get(node->catalog, run->image, &image, err);
@@ -20,7 +20,7 @@ static int reset(struct job *job, const struct catalog_run *run, struct err *err
 
 static int check_ready(struct node *node, const char *id, struct err *err)
 {
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = catalog_run_get(node->catalog, id, &run, err);
     if (rc == 0 && run.state != CATALOG_RUN_READY)
         rc = err_fail(err, ERR_CONFLICT, "run %s is %s", id, catalog_run_state_name(run.state));
@@ -31,7 +31,7 @@ static int check_ready(struct node *node, const char *id, struct err *err)
 static int reset_locked(struct job *job, const char *id, struct err *err)
 {
     struct node *node = job_node(job);
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     cleanup_fd int lock = run_lock_idle(node, id, err);
     int rc = lock < 0 ? lock : run_settle(node, id, err);
     if (rc == 0)
@@ -47,7 +47,7 @@ static int run_reset(struct job *job, json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
     const char *id = NULL;
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = json_doc_get_str(job_params(job), "id", "the request to reset a run", &id, err);
     if (rc == 0)
         rc = id_check(id, "run ID", err);

@@ -1,21 +1,9 @@
 #include "run.h"
 
-#include "catalog_job.h"
 #include "id.h"
 #include "log.h"
 #include "pull.h"
 #include "run_internal.h"
-
-/* Whether an earlier attempt of this job may have removed the run. */
-static bool is_repeated(struct job *job)
-{
-    struct catalog_job row = {0};
-    if (catalog_job_get(job_node(job)->catalog, job_id(job), &row, NULL) < 0)
-        return false;
-    bool repeated = row.attempt > 1;
-    catalog_job_free(&row);
-    return repeated;
-}
 
 /* The run is gone either way; a failure here only leaves bytes for the next time. */
 static void run_deletions(struct node *node)
@@ -30,7 +18,7 @@ static void restore_mount(struct job *job, const char *id)
 {
     struct node *node = job_node(job);
     struct err failure = ERR_INIT;
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = run_find(node, id, &run, &failure);
     if (rc == 1 && run.state == CATALOG_RUN_READY)
         rc = run_mount_again(node, &run, job_stop, job, &failure);
@@ -65,11 +53,11 @@ static int rm(struct job *job, json_t **ret_result, struct err *err)
         rc = id_check(id, "run ID", err);
     if (rc < 0)
         return rc;
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int found = run_find(node, id, &run, err);
     if (found < 0)
         return found;
-    if (!found && !is_repeated(job))
+    if (!found && !job_is_repeated(job))
         return catalog_run_get(node->catalog, id, &run, err);
     if (found) {
         rc = remove_run(job, id, err);

@@ -49,12 +49,11 @@ static void choose_safety_id(struct rollback *rollback)
 /* Whether an earlier attempt, or this one, has made the safety snapshot. */
 static int find_safety(struct rollback *rollback, struct err *err)
 {
-    struct catalog_snapshot row = {0};
+    cleanup_catalog_snapshot struct catalog_snapshot row = {0};
     struct err failure = ERR_INIT;
     int rc = catalog_snapshot_get(rollback->node->catalog, rollback->safety.s, &row, &failure);
-    catalog_snapshot_free(&row);
-    rollback->is_safe = rc == 0;
     rc = err_found(err, rc, &failure);
+    rollback->is_safe = rc == 1;
     return rc < 0 ? rc : 0;
 }
 
@@ -107,7 +106,7 @@ static int get_image(struct rollback *rollback, const char *digest, struct catal
                      struct err *err)
 {
     struct catalog *catalog = rollback->node->catalog;
-    cleanup_run_image struct catalog_image seen = {0};
+    cleanup_catalog_image struct catalog_image seen = {0};
     int rc = catalog_image_get(catalog, digest, &seen, err);
     if (rc == 0)
         rc = commit_blobs_lease_layers(rollback->job, &seen, err);
@@ -118,7 +117,7 @@ static int change(struct rollback *rollback, const struct catalog_run *run, cons
                   struct err *err)
 {
     struct node *node = rollback->node;
-    cleanup_run_image struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     int rc = get_image(rollback, digest, &image, err);
     if (rc == 0)
         rc = job_step(rollback->job, "layers", err);
@@ -133,7 +132,7 @@ static int change(struct rollback *rollback, const struct catalog_run *run, cons
 static int roll_back_locked(struct rollback *rollback, const char *digest, struct err *err)
 {
     struct node *node = rollback->node;
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = run_settle(node, rollback->id, err);
     if (rc == 0)
         rc = catalog_run_get(node->catalog, rollback->id, &run, err);
@@ -162,7 +161,7 @@ static int roll_back(struct rollback *rollback, struct err *err)
 
 static int check_ready(struct rollback *rollback, struct err *err)
 {
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     int rc = catalog_run_get(rollback->node->catalog, rollback->id, &run, err);
     if (rc == 0 && run.state != CATALOG_RUN_READY)
         rc = err_fail(err, ERR_CONFLICT, "run %s is %s", run.id, catalog_run_state_name(run.state));
@@ -172,7 +171,7 @@ static int check_ready(struct rollback *rollback, struct err *err)
 static int run_rollback(struct job *job, json_t **ret_result, struct err *err)
 {
     struct rollback rollback = {.job = job, .node = job_node(job)};
-    cleanup_run_row struct catalog_run after = {0};
+    cleanup_catalog_run struct catalog_run after = {0};
     int rc = read_params(&rollback, err);
     if (rc == 0)
         rc = job_step(job, "check", err);

@@ -95,7 +95,7 @@ int run_switch_publish(struct node *node, const char *id, const char *temp, stru
 /* Whether the run is there and stands on another image than this one. */
 static bool is_on_another(struct node *node, const char *id, const char *image)
 {
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     return run_find(node, id, &run, NULL) == 1 && strcmp(run.image, image) != 0;
 }
 

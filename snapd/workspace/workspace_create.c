@@ -99,7 +99,7 @@ static int make(struct job *job, const struct request *request, struct err *err)
 /* An interrupted job goes on at the next start, so its work stays. */
 static void undo(struct node *node, const char *name, const struct err *cause)
 {
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     struct err failure = ERR_INIT;
     if (cause->code == ERR_INTERRUPTED || workspace_find(node, name, &row, &failure) != 1 ||
         row.volume.state != CATALOG_VOLUME_CREATING)
@@ -133,7 +133,7 @@ static int create(struct job *job, json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
     struct request request = {0};
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = read_request(job, &request, err);
     if (rc == 0)

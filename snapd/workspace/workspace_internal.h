@@ -21,19 +21,11 @@ enum {
     WORKSPACE_OBJECT_MAX = ID_LEN_MAX + 16,
 };
 
-static inline void workspace_row_free(struct catalog_workspace *workspace)
-{
-    catalog_workspace_free(workspace);
-}
-#define cleanup_workspace_row cleanup_with(workspace_row_free)
-
 /* The name in a job's parameters, checked. Borrowed. */
 int workspace_job_name(struct job *job, const char **ret, struct err *err);
 /* Claims the workspace for a job, waiting for the monitor. */
 int workspace_job_claim(struct job *job, const char *name, struct workspace_claim *ret,
                         struct err *err);
-/* Whether an earlier attempt of this job may have done some of its work. */
-bool workspace_job_is_repeated(struct job *job);
 /* The workspace's document, as a job's result. */
 int workspace_job_result(struct job *job, const char *name, json_t **ret, struct err *err);
 

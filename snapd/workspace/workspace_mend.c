@@ -149,7 +149,7 @@ static enum verdict judge(struct node *node, const struct catalog_workspace *wor
 /* The row as it is now that the claim is ours. */
 static int mend_claimed(struct node *node, const char *name, struct err *err)
 {
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     struct volume_status status = {0};
     struct err ignored = ERR_INIT;
     int rc = workspace_find(node, name, &row, err);

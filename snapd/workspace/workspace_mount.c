@@ -116,7 +116,7 @@ static void undo(struct node *node, const struct catalog_workspace *row, const s
 static int fulfil(struct job *job, const char *name, bool fresh, struct err *err)
 {
     struct node *node = job_node(job);
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     int rc = catalog_workspace_get(node->catalog, name, &row, err);
     if (rc < 0)
         return rc;
@@ -139,7 +139,7 @@ static int fulfil(struct job *job, const char *name, bool fresh, struct err *err
 static int repeat(struct job *job, const struct catalog_workspace *row, struct err *err)
 {
     struct node *node = job_node(job);
-    if (row->mount.state == CATALOG_MOUNT_MOUNTING && workspace_job_is_repeated(job))
+    if (row->mount.state == CATALOG_MOUNT_MOUNTING && job_is_repeated(job))
         return fulfil(job, row->name, false, err);
     int rc = workspace_revive(node, row, NULL, err);
     return rc < 0 ? rc : 0;
@@ -165,7 +165,7 @@ static int mount_row(struct job *job, const struct request *request,
 static int mount(struct job *job, json_t **ret_result, struct err *err)
 {
     struct request request = {0};
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = read_request(job, &request, err);
     if (rc == 0)

@@ -149,7 +149,7 @@ static int resize(struct job *job, json_t **ret_result, struct err *err)
 {
     const char *name = NULL;
     uint64_t size = 0;
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = workspace_job_name(job, &name, err);
     if (rc == 0)

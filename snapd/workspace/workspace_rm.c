@@ -61,7 +61,7 @@ static int rm(struct job *job, json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
     const char *name = NULL;
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = workspace_job_name(job, &name, err);
     if (rc == 0)
@@ -69,7 +69,7 @@ static int rm(struct job *job, json_t **ret_result, struct err *err)
     int found = rc < 0 ? rc : workspace_find(node, name, &row, err);
     if (found < 0)
         return found;
-    if (!found && !workspace_job_is_repeated(job))
+    if (!found && !job_is_repeated(job))
         return catalog_workspace_get(node->catalog, name, &row, err);
     if (found)
         rc = remove_one(job, &row, err);

@@ -28,19 +28,9 @@ int workspace_job_claim(struct job *job, const char *name, struct workspace_clai
     return rc;
 }
 
-bool workspace_job_is_repeated(struct job *job)
-{
-    struct catalog_job row = {0};
-    if (catalog_job_get(job_node(job)->catalog, job_id(job), &row, NULL) < 0)
-        return false;
-    bool repeated = row.attempt > 1;
-    catalog_job_free(&row);
-    return repeated;
-}
-
 int workspace_job_result(struct job *job, const char *name, json_t **ret, struct err *err)
 {
-    cleanup_workspace_row struct catalog_workspace row = {0};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     int rc = catalog_workspace_get(job_node(job)->catalog, name, &row, err);
     if (rc < 0)
         return rc;
@@ -60,11 +50,9 @@ int workspace_find(struct node *node, const char *name, struct catalog_workspace
 
 int workspace_knows_volume(struct node *node, const char *id, struct err *err)
 {
-    struct catalog_volume volume = {0};
+    cleanup_catalog_volume struct catalog_volume volume = {0};
     struct err failure = ERR_INIT;
-    int rc = catalog_volume_get(node->catalog, id, &volume, &failure);
-    catalog_volume_free(&volume);
-    return err_found(err, rc, &failure);
+    return err_found(err, catalog_volume_get(node->catalog, id, &volume, &failure), &failure);
 }
 
 int workspace_check_whole(const struct catalog_workspace *workspace, struct err *err)
@@ -184,13 +172,11 @@ int workspace_set_mounted(struct node *node, const struct catalog_workspace *wor
 /* The moves of the diagram that lead to detached from wherever it is. */
 static int walk_to_detached(struct catalog *catalog, const char *id, struct err *err)
 {
-    struct catalog_volume volume = {0};
+    cleanup_catalog_volume struct catalog_volume volume = {0};
     int rc = catalog_volume_get(catalog, id, &volume, err);
     if (rc < 0)
         return rc;
-    bool served = volume.state == CATALOG_VOLUME_ATTACHED || volume.state == CATALOG_VOLUME_FENCED;
-    catalog_volume_free(&volume);
-    if (served)
+    if (volume.state == CATALOG_VOLUME_ATTACHED || volume.state == CATALOG_VOLUME_FENCED)
         rc = catalog_volume_set_state(catalog, id, CATALOG_VOLUME_DETACHING, err);
     return rc == 0 ? catalog_volume_set_state(catalog, id, CATALOG_VOLUME_DETACHED, err) : rc;
 }

@@ -34,7 +34,7 @@ static json_t *args_of(const char *text)
 static int make(const struct run_world *world, const struct run_bundle *wanted, json_t **ret,
                 struct err *err)
 {
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     assert_int_equal(run_find(world->node, "r1", &run, NULL), 1);
     return run_bundle_make(world->node, &run, wanted, ret, err);
 }
@@ -148,7 +148,7 @@ static void test_refusals(void **state)
 static void test_user_of_a_run(void **state)
 {
     struct run_world *world = *state;
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     struct err err = ERR_INIT;
     assert_int_equal(run_find(world->node, "r1", &run, NULL), 1);
     cleanup_json json_t *mail = run_user_json(world->node, &run, "mail", NULL);

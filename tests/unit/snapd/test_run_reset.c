@@ -106,7 +106,7 @@ static void publish(struct run_world *world, const char *name)
     struct node *node = world->node;
     char temp[32];
     cleanup_free char *digest = NULL;
-    cleanup_run_image struct catalog_image image = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     assert_int_equal(catalog_image_name_get(node->catalog, name, &digest, NULL), 0);
     assert_int_equal(catalog_image_get(node->catalog, digest, &image, NULL), 0);
     assert_int_equal(layers_ensure(node, &image, NULL, NULL, NULL, NULL), 0);
@@ -150,8 +150,8 @@ static void test_steps_of_the_exchange(void **state)
     struct node *node = world->node;
     struct err err = ERR_INIT;
     char temp[32];
-    cleanup_run_row struct catalog_run run = {0};
-    cleanup_run_image struct catalog_image image = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
+    cleanup_catalog_image struct catalog_image image = {0};
     assert_int_equal(run_find(node, "r1", &run, NULL), 1);
     assert_int_equal(catalog_image_get(node->catalog, run.image, &image, NULL), 0);
     const struct run_switch wanted = {.id = "r1", .image = &image, .job = "j-1"};

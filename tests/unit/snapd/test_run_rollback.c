@@ -36,7 +36,7 @@ static void assert_image(const struct run_world *world, bool other)
     /* "other" has a layer more, and nothing of the work. */
     assert_int_equal(run_world_exists(world, "run/runs/r1/rootfs/only-2"), other);
     assert_int_equal(run_world_exists(world, "run/runs/r1/rootfs/work"), !other);
-    cleanup_run_row struct catalog_run run = {0};
+    cleanup_catalog_run struct catalog_run run = {0};
     cleanup_free char *digest = NULL;
     assert_int_equal(run_find(world->node, "r1", &run, NULL), 1);
     assert_int_equal(catalog_image_name_get(world->node->catalog,
