@@ -62,6 +62,9 @@ int catalog_begin_lazy(struct catalog *catalog, struct err *err);
 int catalog_commit(struct catalog *catalog, struct err *err);
 /* Ends a transaction without effect; harmless after catalog_commit(). */
 void catalog_rollback(struct catalog *catalog);
+/* Ends a transaction as what was done in it ended: with effect, or without when `rc` is negative.
+ * Returns `rc`, or the failure of the commit. */
+int catalog_end(struct catalog *catalog, int rc, struct err *err);
 
 /* Wall-clock time from the catalog's clock, as it is written into rows. */
 int64_t catalog_now(const struct catalog *catalog);

@@ -189,11 +189,8 @@ int catalog_deletion_done(struct catalog *catalog, const char *key, struct err *
     rc = take_off(catalog, key, err);
     if (rc == 0)
         rc = err_fail(err, ERR_NOT_FOUND, "%.100s is not queued for deletion", key);
-    if (rc < 0) {
-        catalog_rollback(catalog);
-        return rc;
-    }
-    return catalog_commit(catalog, err);
+    rc = catalog_end(catalog, rc, err);
+    return rc < 0 ? rc : 0;
 }
 
 int catalog_deletion_postpone(struct catalog *catalog, const char *key, struct err *err)
@@ -204,9 +201,6 @@ int catalog_deletion_postpone(struct catalog *catalog, const char *key, struct e
     rc = take_off(catalog, key, err);
     if (rc >= 0)
         rc = queue_key(catalog, key, err);
-    if (rc < 0) {
-        catalog_rollback(catalog);
-        return rc;
-    }
-    return catalog_commit(catalog, err);
+    rc = catalog_end(catalog, rc, err);
+    return rc < 0 ? rc : 0;
 }

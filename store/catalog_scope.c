@@ -179,3 +179,13 @@ void catalog_rollback(struct catalog *catalog)
         undo_scope(catalog);
     unlock(catalog);
 }
+
+int catalog_end(struct catalog *catalog, int rc, struct err *err)
+{
+    if (rc < 0) {
+        catalog_rollback(catalog);
+        return rc;
+    }
+    int committed = catalog_commit(catalog, err);
+    return committed < 0 ? committed : rc;
+}

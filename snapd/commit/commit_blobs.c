@@ -18,11 +18,7 @@ int commit_blobs_lease_keys(struct job *job, const char *const *keys, size_t cou
         if (rc == 0)
             rc = catalog_deletion_queue(catalog, keys[i], err);
     }
-    if (rc == 0)
-        rc = catalog_commit(catalog, err);
-    if (rc < 0)
-        catalog_rollback(catalog);
-    return rc;
+    return catalog_end(catalog, rc, err);
 }
 
 int commit_blobs_lease(struct job *job, const struct digest *digest, struct err *err)

@@ -277,12 +277,9 @@ static int lease(struct export *export, const char *digest, struct catalog_image
         snprintf(key, sizeof key, "blob:%s", blob);
         rc = catalog_lease_add(catalog, id, key, err);
     }
-    if (rc == 0)
-        rc = catalog_commit(catalog, err);
-    if (rc < 0) {
-        catalog_rollback(catalog);
+    rc = catalog_end(catalog, rc, err);
+    if (rc < 0)
         return rc;
-    }
     *ret = record;
     record = (struct catalog_image){0};
     return 0;

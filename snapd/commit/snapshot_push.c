@@ -123,11 +123,7 @@ static int record(struct push *push, struct err *err)
                                          push->node->remote->url, err);
     if (rc == 0)
         rc = catalog_event_add(catalog, "snapshot-pushed", object, NULL, err);
-    if (rc < 0) {
-        catalog_rollback(catalog);
-        return rc;
-    }
-    rc = catalog_commit(catalog, err);
+    rc = catalog_end(catalog, rc, err);
     return rc == 0 ? FAULT_POINT("snapshot.push-recorded", err) : rc;
 }
 

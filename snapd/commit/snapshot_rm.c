@@ -161,12 +161,7 @@ static int remove_local(struct removal *removal, struct err *err)
         rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
-    rc = remove_rows(removal, err);
-    if (rc < 0) {
-        catalog_rollback(catalog);
-        return rc;
-    }
-    rc = catalog_commit(catalog, err);
+    rc = catalog_end(catalog, remove_rows(removal, err), err);
     if (rc == 0)
         rc = FAULT_POINT("snapshot.removed", err);
     return rc == 0 ? node_sync_index(removal->node, err) : rc;

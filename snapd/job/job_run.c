@@ -109,11 +109,7 @@ static int record_end(struct job *job, void *arg, struct err *err)
     if (rc >= 0)
         rc = catalog_job_finish(catalog, job->id, ending->state, ending->result, ending->failure,
                                 err);
-    if (rc >= 0)
-        rc = catalog_commit(catalog, err);
-    if (rc < 0)
-        catalog_rollback(catalog);
-    return rc;
+    return catalog_end(catalog, rc, err);
 }
 
 static const struct job_kind *find_kind(const struct job_kind *const *kinds, size_t count,

@@ -72,23 +72,15 @@ static int remove_image(struct removal *removal, struct err *err)
     int rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
-    rc = remove_rows(removal, err);
-    if (rc < 0) {
-        catalog_rollback(catalog);
-        return rc;
-    }
-    rc = catalog_commit(catalog, err);
+    rc = catalog_end(catalog, remove_rows(removal, err), err);
     return rc == 0 ? FAULT_POINT("image.removed", err) : rc;
 }
 
 /* An earlier attempt of this job was killed after it had removed the rows. */
 static int was_removed(struct removal *removal, bool reached, struct err *missing, struct err *err)
 {
-    if (missing->code != ERR_NOT_FOUND || !reached) {
-        if (err)
-            *err = *missing;
-        return -missing->num;
-    }
+    if (missing->code != ERR_NOT_FOUND || !reached)
+        return err_pass(err, -missing->num, missing);
     removal->names = json_array();
     removal->image_removed = true;
     return removal->names ? 0 : err_errno(err, ENOMEM, "cannot remove an image");

@@ -224,11 +224,7 @@ static int record(struct pull *pull, struct err *err)
         rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
-    rc = put_rows(pull, err);
-    if (rc == 0)
-        rc = catalog_commit(catalog, err);
-    else
-        catalog_rollback(catalog);
+    rc = catalog_end(catalog, put_rows(pull, err), err);
     return rc == 0 ? FAULT_POINT("pull.recorded", err) : rc;
 }
 

@@ -99,11 +99,7 @@ static int remove_row(struct node *node, const char *id, const char *event, stru
     rc = catalog_run_remove(node->catalog, id, err);
     if (rc == 0 && event)
         rc = catalog_event_add(node->catalog, event, object, NULL, err);
-    if (rc == 0)
-        rc = catalog_commit(node->catalog, err);
-    if (rc < 0)
-        catalog_rollback(node->catalog);
-    return rc;
+    return catalog_end(node->catalog, rc, err);
 }
 
 int run_discard(struct node *node, const char *id, const char *event, struct err *err)

@@ -114,11 +114,7 @@ static int mark_ready(struct node *node, const char *id, struct err *err)
     rc = catalog_run_set_state(node->catalog, id, CATALOG_RUN_READY, err);
     if (rc == 0)
         rc = catalog_event_add(node->catalog, "run-created", object, NULL, err);
-    if (rc == 0)
-        rc = catalog_commit(node->catalog, err);
-    if (rc < 0)
-        catalog_rollback(node->catalog);
-    return rc;
+    return catalog_end(node->catalog, rc, err);
 }
 
 /* The document comes before the last durable step, so that a failure to make it can be undone. */

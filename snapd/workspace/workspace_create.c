@@ -78,11 +78,7 @@ static int mark_detached(struct node *node, const struct request *request, struc
     rc = catalog_volume_set_state(node->catalog, request->volume, CATALOG_VOLUME_DETACHED, err);
     if (rc == 0)
         workspace_event(node, "workspace-created", request->name, NULL);
-    if (rc == 0)
-        rc = catalog_commit(node->catalog, err);
-    if (rc < 0)
-        catalog_rollback(node->catalog);
-    return rc;
+    return catalog_end(node->catalog, rc, err);
 }
 
 static int make(struct job *job, const struct request *request, struct err *err)

@@ -24,10 +24,7 @@ static int note_fenced(struct node *node, const struct catalog_workspace *worksp
         rc = catalog_volume_set_incident(catalog, workspace->volume.id, incident, err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.fence-record", err);
-    if (rc == 0)
-        rc = catalog_commit(catalog, err);
-    if (rc < 0)
-        catalog_rollback(catalog);
+    rc = catalog_end(catalog, rc, err);
     if (rc == 0)
         workspace_event(node, "workspace-fenced", workspace->name, incident);
     return rc;

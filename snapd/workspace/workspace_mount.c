@@ -71,11 +71,7 @@ static int write_wish(struct node *node, const struct catalog_workspace *row,
         rc = catalog_volume_set_state(node->catalog, row->volume.id, CATALOG_VOLUME_DETACHED, err);
     if (rc == 0)
         rc = catalog_volume_set_state(node->catalog, row->volume.id, CATALOG_VOLUME_ATTACHING, err);
-    if (rc == 0)
-        rc = catalog_commit(node->catalog, err);
-    if (rc < 0)
-        catalog_rollback(node->catalog);
-    return rc;
+    return catalog_end(node->catalog, rc, err);
 }
 
 /* From here on the row says where it is to be mounted. */

@@ -36,10 +36,7 @@ static int mark_removing(struct node *node, const struct catalog_workspace *row,
         rc = catalog_volume_set_state(catalog, id, CATALOG_VOLUME_DETACHED, err);
     if (rc == 0)
         rc = catalog_volume_set_state(catalog, id, CATALOG_VOLUME_REMOVING, err);
-    if (rc == 0)
-        rc = catalog_commit(catalog, err);
-    if (rc < 0)
-        catalog_rollback(catalog);
+    rc = catalog_end(catalog, rc, err);
     return rc == 0 ? FAULT_POINT("workspace.rm-recorded", err) : rc;
 }
 

@@ -110,11 +110,7 @@ int workspace_set_states(struct node *node, const struct catalog_workspace *work
     rc = catalog_volume_set_state(catalog, workspace->volume.id, volume, err);
     if (rc == 0 && workspace->wanted)
         rc = catalog_mount_set_state(catalog, workspace->volume.id, mount, err);
-    if (rc == 0)
-        rc = catalog_commit(catalog, err);
-    if (rc < 0)
-        catalog_rollback(catalog);
-    return rc;
+    return catalog_end(catalog, rc, err);
 }
 
 /* Whether nothing has died since it was attached: then there is nothing to check, and it may still
@@ -162,11 +158,7 @@ int workspace_set_mounted(struct node *node, const struct catalog_workspace *wor
     rc = note_mounted(catalog, workspace->volume.id, node->boot_id, incident, err);
     if (rc == 0)
         workspace_event(node, event, workspace->name, incident);
-    if (rc == 0)
-        rc = catalog_commit(catalog, err);
-    if (rc < 0)
-        catalog_rollback(catalog);
-    return rc;
+    return catalog_end(catalog, rc, err);
 }
 
 /* The moves of the diagram that lead to detached from wherever it is. */
@@ -193,11 +185,7 @@ int workspace_set_detached(struct node *node, const struct catalog_workspace *wo
         rc = catalog_mount_remove(catalog, workspace->volume.id, err);
     if (rc == 0 && event)
         workspace_event(node, event, workspace->name, NULL);
-    if (rc == 0)
-        rc = catalog_commit(catalog, err);
-    if (rc < 0)
-        catalog_rollback(catalog);
-    return rc;
+    return catalog_end(catalog, rc, err);
 }
 
 static int remove_rows(struct node *node, const struct catalog_workspace *workspace,
@@ -209,11 +197,7 @@ static int remove_rows(struct node *node, const struct catalog_workspace *worksp
     rc = catalog_workspace_remove(node->catalog, workspace->name, err);
     if (rc == 0 && event)
         workspace_event(node, event, workspace->name, NULL);
-    if (rc == 0)
-        rc = catalog_commit(node->catalog, err);
-    if (rc < 0)
-        catalog_rollback(node->catalog);
-    return rc;
+    return catalog_end(node->catalog, rc, err);
 }
 
 int workspace_discard(struct node *node, const struct catalog_workspace *workspace,

@@ -48,6 +48,24 @@ static void test_rollback_undoes_and_commit_keeps(void **state)
     assert_int_equal(count_of(fixture, "kept"), 1);
 }
 
+static void test_end_goes_by_what_was_done(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    assert_int_equal(catalog_begin(fixture->catalog, NULL), 0);
+    add(fixture, "undone");
+    assert_int_equal(catalog_end(fixture->catalog, -ENOENT, &err), -ENOENT);
+    assert_int_equal(err.code, ERR_NONE);
+    assert_int_equal(catalog_begin(fixture->catalog, NULL), 0);
+    add(fixture, "kept");
+    assert_int_equal(catalog_end(fixture->catalog, 3, NULL), 3);
+    fixture_close(fixture);
+    fixture_open(fixture);
+    assert_int_equal(count_of(fixture, "undone"), 0);
+    assert_int_equal(count_of(fixture, "kept"), 1);
+    assert_failed(catalog_end(fixture->catalog, 0, &err), &err, ERR_INTERNAL, "no transaction");
+}
+
 static void test_close_undoes_an_open_transaction(void **state)
 {
     struct fixture *fixture = *state;
@@ -445,6 +463,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_fixture(test_rollback_undoes_and_commit_keeps),
+        with_fixture(test_end_goes_by_what_was_done),
         with_fixture(test_close_undoes_an_open_transaction),
         with_fixture(test_begin_and_commit_out_of_order),
         with_fixture(test_a_failed_call_leaves_nothing_of_itself),
