@@ -10,7 +10,12 @@ static const char *const state_names[] = {
     [CATALOG_RUN_READY] = "ready",
     [CATALOG_RUN_REMOVING] = "removing",
 };
-static const struct catalog_words states = {"run state", state_names, ARRAY_SIZE(state_names)};
+static const uint32_t moves[] = {
+    [CATALOG_RUN_CREATING] = 1U << CATALOG_RUN_READY | 1U << CATALOG_RUN_REMOVING,
+    [CATALOG_RUN_READY] = 1U << CATALOG_RUN_REMOVING,
+    [CATALOG_RUN_REMOVING] = 0,
+};
+static_assert(ARRAY_SIZE(moves) == ARRAY_SIZE(state_names), "every state needs its row");
 
 const char *catalog_run_state_name(enum catalog_run_state state)
 {
@@ -40,13 +45,20 @@ static int fail_missing(const char *id, struct err *err)
     return rc;
 }
 
+static const struct catalog_states states = {"run",
+                                             {"run state", state_names, ARRAY_SIZE(state_names)},
+                                             moves,
+                                             "SELECT state FROM runs WHERE id = ?",
+                                             "UPDATE runs SET state = ?, state_ns = ? WHERE id = ?",
+                                             fail_missing};
+
 #define RUN_COLUMNS "id, state, image, image_name, upper, token, job, created_ns"
 
 static int read_run(struct catalog_stmt *stmt, void *ret, struct err *err)
 {
     struct catalog_run *run = ret;
     int state = 0;
-    int rc = catalog_stmt_read(stmt, err, "swsssisi", &run->id, &states, &state, &run->image,
+    int rc = catalog_stmt_read(stmt, err, "swsssisi", &run->id, &states.words, &state, &run->image,
                                &run->image_name, &run->upper, &run->token, &run->job_id,
                                &run->created_ns);
     run->state = (enum catalog_run_state)state;
@@ -123,67 +135,17 @@ int catalog_run_list(struct catalog *catalog, struct catalog_run **ret, size_t *
     return rc;
 }
 
-static bool may_move(enum catalog_run_state from, enum catalog_run_state to)
-{
-    static const bool moves[][ARRAY_SIZE(state_names)] = {
-        [CATALOG_RUN_CREATING] = {[CATALOG_RUN_READY] = true, [CATALOG_RUN_REMOVING] = true},
-        [CATALOG_RUN_READY] = {[CATALOG_RUN_REMOVING] = true},
-        [CATALOG_RUN_REMOVING] = {false},
-    };
-    static_assert(ARRAY_SIZE(moves) == ARRAY_SIZE(state_names), "every state needs its row");
-    return moves[from][to];
-}
-
-static int read_state(struct catalog *catalog, const char *id, enum catalog_run_state *ret,
-                      struct err *err)
-{
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    int rc =
-        catalog_stmt_begin(catalog, &stmt, err, "SELECT state FROM runs WHERE id = ?", "s", id);
-    if (rc == 0)
-        rc = catalog_stmt_step(&stmt, err);
-    if (rc <= 0)
-        return rc < 0 ? rc : fail_missing(id, err);
-    int state;
-    rc = catalog_stmt_read(&stmt, err, "w", &states, &state);
-    if (rc == 0)
-        *ret = (enum catalog_run_state)state;
-    return rc;
-}
-
-static int set_state(struct catalog *catalog, const char *id, enum catalog_run_state state,
-                     struct err *err)
-{
-    enum catalog_run_state old;
-    int rc = read_state(catalog, id, &old, err);
-    if (rc < 0 || old == state)
-        return rc;
-    if (!may_move(old, state))
-        return err_fail(err, ERR_CONFLICT, "the run %s is %s and cannot become %s", id,
-                        state_names[old], state_names[state]);
-    rc = catalog_stmt_run(catalog, err, "UPDATE runs SET state = ?, state_ns = ? WHERE id = ?",
-                          "sis", state_names[state], catalog_now(catalog), id);
-    return rc < 0 ? rc : 0;
-}
-
 int catalog_run_set_state(struct catalog *catalog, const char *id, enum catalog_run_state state,
                           struct err *err)
 {
-    assert(state < ARRAY_SIZE(state_names));
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    int rc = catalog_scope_begin(catalog, &scope, err);
-    if (rc == 0)
-        rc = set_state(catalog, id, state, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return catalog_stmt_move(catalog, &states, id, (int)state, err);
 }
 
 static int set_image(struct catalog *catalog, const char *id, const char *image,
                      const char *image_name, struct err *err)
 {
-    enum catalog_run_state state;
-    int rc = read_state(catalog, id, &state, err);
+    int state;
+    int rc = catalog_stmt_state(catalog, &states, id, &state, err);
     if (rc < 0)
         return rc;
     if (state != CATALOG_RUN_READY)
@@ -214,8 +176,8 @@ int catalog_run_set_image(struct catalog *catalog, const char *id, const char *i
 
 static int remove_run(struct catalog *catalog, const char *id, struct err *err)
 {
-    enum catalog_run_state state;
-    int rc = read_state(catalog, id, &state, err);
+    int state;
+    int rc = catalog_stmt_state(catalog, &states, id, &state, err);
     if (rc < 0)
         return rc;
     if (state == CATALOG_RUN_READY)

@@ -326,6 +326,47 @@ int catalog_stmt_records(struct catalog_stmt *stmt, const struct catalog_rows *r
     return 0;
 }
 
+int catalog_stmt_state(struct catalog *catalog, const struct catalog_states *states, const char *id,
+                       int *ret, struct err *err)
+{
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    int rc = catalog_stmt_begin(catalog, &stmt, err, states->select, "s", id);
+    if (rc == 0)
+        rc = catalog_stmt_step(&stmt, err);
+    if (rc <= 0)
+        return rc < 0 ? rc : states->fail_missing(id, err);
+    return catalog_stmt_read(&stmt, err, "w", &states->words, ret);
+}
+
+static int move(struct catalog *catalog, const struct catalog_states *states, const char *id,
+                int state, struct err *err)
+{
+    const char *const *names = states->words.names;
+    int old;
+    int rc = catalog_stmt_state(catalog, states, id, &old, err);
+    if (rc < 0 || old == state)
+        return rc;
+    if ((states->moves[old] & UINT32_C(1) << state) == 0)
+        return err_fail(err, ERR_CONFLICT, "the %s %s is %s and cannot become %s", states->what, id,
+                        names[old], names[state]);
+    rc = catalog_stmt_run(catalog, err, states->update, "sis", names[state], catalog_now(catalog),
+                          id);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_stmt_move(struct catalog *catalog, const struct catalog_states *states, const char *id,
+                      int state, struct err *err)
+{
+    assert(state >= 0 && (size_t)state < states->words.count);
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = move(catalog, states, id, state, err);
+    if (rc < 0)
+        return rc;
+    return catalog_scope_commit(&scope, err);
+}
+
 int catalog_stmt_exec(struct catalog *catalog, const char *sql, struct err *err)
 {
     int rc = sqlite3_exec(catalog->db, sql, NULL, NULL, NULL);

@@ -72,6 +72,23 @@ int catalog_stmt_record(struct catalog_stmt *stmt, const struct catalog_rows *ro
 int catalog_stmt_records(struct catalog_stmt *stmt, const struct catalog_rows *rows, void **ret,
                          size_t *ret_count, struct err *err);
 
+/* How rows of one kind, which have an ID, go from state to state. */
+struct catalog_states {
+    const char *what;           /* "run" */
+    struct catalog_words words; /* the states */
+    const uint32_t *moves;      /* of each state: 1 << what it may become */
+    const char *select;         /* "SELECT state FROM runs WHERE id = ?" */
+    const char *update;         /* "UPDATE runs SET state = ?, state_ns = ? WHERE id = ?" */
+    int (*fail_missing)(const char *id, struct err *err);
+};
+/* The state that the row is in. */
+int catalog_stmt_state(struct catalog *catalog, const struct catalog_states *states, const char *id,
+                       int *ret, struct err *err);
+/* Moves a row to another state, in a scope of its own; any move that is not in the table is
+ * ERR_CONFLICT. Staying is no move and no failure. */
+int catalog_stmt_move(struct catalog *catalog, const struct catalog_states *states, const char *id,
+                      int state, struct err *err);
+
 /* Runs statements that take no parameters and give no rows, not kept. */
 int catalog_stmt_exec(struct catalog *catalog, const char *sql, struct err *err);
 /* The failure that sqlite's result `rc` stands for, with its sentence. `writes` says what was

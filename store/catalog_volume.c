@@ -11,7 +11,19 @@ static const char *const state_names[] = {
     [CATALOG_VOLUME_DETACHING] = "detaching", [CATALOG_VOLUME_FENCED] = "fenced",
     [CATALOG_VOLUME_REMOVING] = "removing",
 };
-static const struct catalog_words states = {"volume state", state_names, ARRAY_SIZE(state_names)};
+static const uint32_t moves[] = {
+    [CATALOG_VOLUME_CREATING] = 1U << CATALOG_VOLUME_DETACHED | 1U << CATALOG_VOLUME_REMOVING,
+    [CATALOG_VOLUME_DETACHED] = 1U << CATALOG_VOLUME_ATTACHING | 1U << CATALOG_VOLUME_REMOVING,
+    [CATALOG_VOLUME_ATTACHING] = 1U << CATALOG_VOLUME_ATTACHED | 1U << CATALOG_VOLUME_DETACHING |
+                                 1U << CATALOG_VOLUME_DETACHED,
+    [CATALOG_VOLUME_ATTACHED] = 1U << CATALOG_VOLUME_ATTACHING | 1U << CATALOG_VOLUME_DETACHING |
+                                1U << CATALOG_VOLUME_FENCED,
+    [CATALOG_VOLUME_DETACHING] =
+        1U << CATALOG_VOLUME_DETACHED | 1U << CATALOG_VOLUME_ATTACHED | 1U << CATALOG_VOLUME_FENCED,
+    [CATALOG_VOLUME_FENCED] = 1U << CATALOG_VOLUME_DETACHING,
+    [CATALOG_VOLUME_REMOVING] = 0,
+};
+static_assert(ARRAY_SIZE(moves) == ARRAY_SIZE(state_names), "every state needs its row");
 
 const char *catalog_volume_state_name(enum catalog_volume_state state)
 {
@@ -39,13 +51,21 @@ static int fail_missing(const char *id, struct err *err)
     return err_fail(err, ERR_NOT_FOUND, "there is no volume %s", id);
 }
 
+static const struct catalog_states states = {
+    "volume",
+    {"volume state", state_names, ARRAY_SIZE(state_names)},
+    moves,
+    "SELECT state FROM volumes WHERE id = ?",
+    "UPDATE volumes SET state = ?, state_ns = ? WHERE id = ?",
+    fail_missing};
+
 static int read_volume(struct catalog_stmt *stmt, void *ret, struct err *err)
 {
     struct catalog_volume *volume = ret;
     int state = 0;
     int rc =
-        catalog_stmt_read(stmt, err, "sswiisstsi", &volume->id, &volume->lineage, &states, &state,
-                          &volume->state_ns, &volume->size, &volume->job_id, &volume->boot,
+        catalog_stmt_read(stmt, err, "sswiisstsi", &volume->id, &volume->lineage, &states.words,
+                          &state, &volume->state_ns, &volume->size, &volume->job_id, &volume->boot,
                           &volume->incident_ns, &volume->incident, &volume->created_ns);
     volume->state = (enum catalog_volume_state)state;
     return rc;
@@ -116,72 +136,10 @@ int catalog_volume_list(struct catalog *catalog, struct catalog_volume **ret, si
     return rc;
 }
 
-static bool may_move(enum catalog_volume_state from, enum catalog_volume_state to)
-{
-    static const bool moves[][ARRAY_SIZE(state_names)] = {
-        [CATALOG_VOLUME_CREATING] =
-            {[CATALOG_VOLUME_DETACHED] = true, [CATALOG_VOLUME_REMOVING] = true},
-        [CATALOG_VOLUME_DETACHED] =
-            {[CATALOG_VOLUME_ATTACHING] = true, [CATALOG_VOLUME_REMOVING] = true},
-        [CATALOG_VOLUME_ATTACHING] = {[CATALOG_VOLUME_ATTACHED] = true,
-                                      [CATALOG_VOLUME_DETACHING] = true,
-                                      [CATALOG_VOLUME_DETACHED] = true},
-        [CATALOG_VOLUME_ATTACHED] = {[CATALOG_VOLUME_ATTACHING] = true,
-                                     [CATALOG_VOLUME_DETACHING] = true,
-                                     [CATALOG_VOLUME_FENCED] = true},
-        [CATALOG_VOLUME_DETACHING] = {[CATALOG_VOLUME_DETACHED] = true,
-                                      [CATALOG_VOLUME_ATTACHED] = true,
-                                      [CATALOG_VOLUME_FENCED] = true},
-        [CATALOG_VOLUME_FENCED] = {[CATALOG_VOLUME_DETACHING] = true},
-        [CATALOG_VOLUME_REMOVING] = {false},
-    };
-    static_assert(ARRAY_SIZE(moves) == ARRAY_SIZE(state_names), "every state needs its row");
-    return moves[from][to];
-}
-
-static int read_state(struct catalog *catalog, const char *id, enum catalog_volume_state *ret,
-                      struct err *err)
-{
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    int rc =
-        catalog_stmt_begin(catalog, &stmt, err, "SELECT state FROM volumes WHERE id = ?", "s", id);
-    if (rc == 0)
-        rc = catalog_stmt_step(&stmt, err);
-    if (rc <= 0)
-        return rc < 0 ? rc : fail_missing(id, err);
-    int state;
-    rc = catalog_stmt_read(&stmt, err, "w", &states, &state);
-    if (rc == 0)
-        *ret = (enum catalog_volume_state)state;
-    return rc;
-}
-
-static int set_state(struct catalog *catalog, const char *id, enum catalog_volume_state state,
-                     struct err *err)
-{
-    enum catalog_volume_state old;
-    int rc = read_state(catalog, id, &old, err);
-    if (rc < 0 || old == state)
-        return rc;
-    if (!may_move(old, state))
-        return err_fail(err, ERR_CONFLICT, "the volume %s is %s and cannot become %s", id,
-                        state_names[old], state_names[state]);
-    rc = catalog_stmt_run(catalog, err, "UPDATE volumes SET state = ?, state_ns = ? WHERE id = ?",
-                          "sis", state_names[state], catalog_now(catalog), id);
-    return rc < 0 ? rc : 0;
-}
-
 int catalog_volume_set_state(struct catalog *catalog, const char *id,
                              enum catalog_volume_state state, struct err *err)
 {
-    assert(state < ARRAY_SIZE(state_names));
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    int rc = catalog_scope_begin(catalog, &scope, err);
-    if (rc == 0)
-        rc = set_state(catalog, id, state, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return catalog_stmt_move(catalog, &states, id, (int)state, err);
 }
 
 static int set_size(struct catalog *catalog, const char *id, int64_t size, struct err *err)
@@ -238,8 +196,8 @@ int catalog_volume_set_incident(struct catalog *catalog, const char *id, const c
 
 static int remove_volume(struct catalog *catalog, const char *id, struct err *err)
 {
-    enum catalog_volume_state state;
-    int rc = read_state(catalog, id, &state, err);
+    int state;
+    int rc = catalog_stmt_state(catalog, &states, id, &state, err);
     if (rc < 0)
         return rc;
     if (state != CATALOG_VOLUME_REMOVING && state != CATALOG_VOLUME_CREATING)
