@@ -84,6 +84,15 @@ int fdio_open_beneath(int dir_fd, const char *path, int flags, mode_t mode)
     }
 }
 
+DIR *fdio_list(int dir_fd, const char *name)
+{
+    cleanup_fd int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (dir)
+        (void)steal_fd(&fd);
+    return dir;
+}
+
 int fdio_open_dir(int dir_fd, const char *name, mode_t mode, struct err *err)
 {
     if (mkdirat(dir_fd, name, mode) < 0 && errno != EEXIST)

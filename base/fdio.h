@@ -28,6 +28,10 @@ int fdio_read_file(int dir_fd, const char *name, struct buf *ret, struct err *er
  * directory or cross into /proc magic links. Returns a descriptor or -errno. */
 int fdio_open_beneath(int dir_fd, const char *path, int flags, mode_t mode);
 
+/* Opens the directory `name` in `dir_fd` ("." is that itself) to read its entries, from the first
+ * one on. NULL with errno set. */
+DIR *fdio_list(int dir_fd, const char *name);
+
 /* Makes the directory `name` if it is missing, opens it and returns its descriptor, or -errno. */
 int fdio_open_dir(int dir_fd, const char *name, mode_t mode, struct err *err);
 

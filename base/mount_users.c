@@ -2,6 +2,7 @@
 
 #include "cleanup.h"
 #include "deadline_child.h"
+#include "fdio.h"
 #include "log.h"
 #include "mountinfo.h"
 
@@ -57,14 +58,9 @@ static int lies_on(int dir_fd, const char *name, const struct filesystem *fs)
 static int any_lies_on(int thread_fd, const char *name, const struct filesystem *fs, bool *ret_any)
 {
     *ret_any = false;
-    int fd = openat(thread_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
+    cleanup_dir DIR *dir = fdio_list(thread_fd, name);
+    if (!dir)
         return is_refusal(errno) ? -EACCES : 0;
-    cleanup_dir DIR *dir = fdopendir(fd);
-    if (!dir) {
-        close(fd);
-        return 0;
-    }
     int refused = 0;
     const struct dirent *entry;
     while ((entry = readdir(dir))) {
@@ -119,14 +115,9 @@ static int each_thread(int proc_fd, pid_t pid, look_at_thread *look, const struc
 {
     char name[32];
     snprintf(name, sizeof name, "%d/task", pid);
-    int fd = openat(proc_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
+    cleanup_dir DIR *dir = fdio_list(proc_fd, name);
+    if (!dir)
         return is_refusal(errno) ? -EACCES : 0;
-    cleanup_dir DIR *dir = fdopendir(fd);
-    if (!dir) {
-        close(fd);
-        return 0;
-    }
     int refused = 0;
     const struct dirent *entry;
     while ((entry = readdir(dir))) {

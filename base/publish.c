@@ -174,11 +174,9 @@ int publish_unlink(int dir_fd, const char *name, struct err *err)
 
 int publish_sweep(int dir_fd, struct err *err)
 {
-    cleanup_fd int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(dir_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list a directory of temporary files");
-    (void)steal_fd(&fd);
     int first = 0; /* failure; err keeps it too, and the others still go (I9) */
     for (;;) {
         errno = 0;

@@ -3,6 +3,7 @@
 #include "volumes_internal.h"
 
 #include "cleanup.h"
+#include "fdio.h"
 #include "log.h"
 #include "volume_mount.h"
 #include "worker_client.h"
@@ -177,8 +178,7 @@ static int add_name(struct names *names, const char *name, size_t len, struct er
 /* Entries "ID<ending>" of a directory. */
 static int add_entries(struct names *names, int dir_fd, const char *ending, struct err *err)
 {
-    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    cleanup_dir DIR *dir = fdio_list(dir_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list the attached volumes");
     const struct dirent *entry;

@@ -18,11 +18,9 @@ static bool is_harmless(const char *name)
 
 static int check_empty(int dir_fd, const char *path, const char *what, struct err *err)
 {
-    cleanup_fd int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(dir_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list the %s directory %s", what, path);
-    (void)steal_fd(&fd);
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(dir);
@@ -189,11 +187,9 @@ static off_t file_size(int data_fd, const char *name)
 /* Whether a folder has an entry, other than one under a temporary name. */
 static bool holds_things(int data_fd, const char *folder)
 {
-    cleanup_fd int fd = openat(data_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(data_fd, folder);
     if (!dir)
         return false;
-    (void)steal_fd(&fd);
     for (const struct dirent *entry; (entry = readdir(dir)) != NULL;)
         if (entry->d_name[0] != '.')
             return true;

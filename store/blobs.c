@@ -265,11 +265,9 @@ int blobs_sweep_stale(struct blobs *blobs, struct err *err)
     int rc = temp_clock(blobs, &now, err);
     if (rc < 0)
         return rc;
-    cleanup_fd int fd = openat(blobs->temp_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(blobs->temp_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list %s/.varve", blobs->path);
-    (void)steal_fd(&fd);
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(dir);

@@ -124,11 +124,9 @@ static bool may_stand_in_new_layout(const struct blobs *blobs, const char *name)
 
 static int refuse_foreign_content(const struct blobs *blobs, struct err *err)
 {
-    cleanup_fd int fd = openat(blobs->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(blobs->dir_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list %s", blobs->path);
-    (void)steal_fd(&fd);
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(dir);

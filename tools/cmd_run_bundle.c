@@ -1,6 +1,7 @@
 /* varve run bundle: an OCI runtime bundle on a run's root filesystem. */
 #include "cmd.h"
 #include "cmd_run.h"
+#include "fdio.h"
 #include "output.h"
 #include "publish.h"
 
@@ -61,11 +62,9 @@ static int open_dir(const char *path, struct err *err)
     if (mkdir(path, 0755) < 0 && errno != EEXIST)
         return err_errno(err, errno, "cannot make the directory %s", path);
     cleanup_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_fd int list = fd < 0 ? -1 : openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = list < 0 ? NULL : fdopendir(list);
+    cleanup_dir DIR *dir = fd < 0 ? NULL : fdio_list(fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot open the directory %s", path);
-    (void)steal_fd(&list);
     for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         if (is_ours(entry->d_name))
             continue;

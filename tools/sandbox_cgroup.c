@@ -73,13 +73,9 @@ static bool find_tree(char *ret, size_t room)
  * kernel refuses. */
 static void sweep(int dir_fd)
 {
-    int copy = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-    if (!dir) {
-        if (copy >= 0)
-            close(copy);
+    cleanup_dir DIR *dir = fdio_list(dir_fd, ".");
+    if (!dir)
         return;
-    }
     for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         const char *dash = strrchr(entry->d_name, '-');
         if (strncmp(entry->d_name, "run-", 4) != 0 || !dash)

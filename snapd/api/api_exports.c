@@ -5,6 +5,7 @@
 #include "catalog_snapshot.h"
 #include "export.h"
 #include "fault.h"
+#include "fdio.h"
 #include "image_ref.h"
 #include "log.h"
 #include "publish.h"
@@ -153,10 +154,7 @@ static void sweep_one(struct node *node, const char *name)
 
 void api_exports_sweep(struct node *node)
 {
-    cleanup_fd int fd = openat(node->exports_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (dir)
-        (void)steal_fd(&fd);
+    cleanup_dir DIR *dir = fdio_list(node->exports_fd, ".");
     for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;)
         if (id_check(entry->d_name, "export ID", NULL) == 0)
             sweep_one(node, entry->d_name);

@@ -103,10 +103,7 @@ void api_uploads_sweep(struct node *node)
         log_event(LOG_WARN, "uploads-not-swept", "error", failure.text, NULL);
         return;
     }
-    cleanup_fd int fd = openat(node->uploads_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (dir)
-        (void)steal_fd(&fd);
+    cleanup_dir DIR *dir = fdio_list(node->uploads_fd, ".");
     for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;)
         if (id_check(entry->d_name, "upload ID", NULL) == 0)
             sweep_one(node, jobs, count, entry->d_name);

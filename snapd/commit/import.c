@@ -92,11 +92,9 @@ static bool has_file(int dir_fd, const char *name)
 
 static int is_empty(int dir_fd, bool *ret, struct err *err)
 {
-    cleanup_fd int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(dir_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list the archive");
-    (void)steal_fd(&fd);
     *ret = true;
     for (const struct dirent *entry; *ret && (entry = readdir(dir)) != NULL;)
         *ret = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;

@@ -1,6 +1,7 @@
 #include "layers_mount.h"
 
 #include "cleanup.h"
+#include "fdio.h"
 #include "layers.h"
 #include "layers_mount_point.h"
 #include "log.h"
@@ -274,11 +275,9 @@ static bool is_used(struct layers_mounts *mounts, const char *name)
 int layers_mount_each_unused(struct node *node, layers_mount_take_unused *take, void *arg,
                              struct err *err)
 {
-    cleanup_fd int fd = openat(node->run_layers_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(node->run_layers_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list %s/layers", node->run_dir);
-    (void)steal_fd(&fd);
     int rc = 0;
     for (const struct dirent *entry; rc == 0 && (entry = readdir(dir));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&

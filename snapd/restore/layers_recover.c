@@ -1,6 +1,7 @@
 #include "catalog_layer.h"
 #include "cleanup.h"
 #include "digest.h"
+#include "fdio.h"
 #include "layers.h"
 #include "log.h"
 #include "mountinfo.h"
@@ -72,13 +73,11 @@ static void check_entries(struct node *node, const struct rows *rows)
 {
     int old_mounted = -1; /* not known yet */
     int kept = 0;
-    cleanup_fd int fd = openat(node->layers_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(node->layers_fd, ".");
     if (!dir) {
         log_event(LOG_WARN, "layers-not-listed", "error", strerror(errno), NULL);
         return;
     }
-    (void)steal_fd(&fd);
     for (const struct dirent *entry; (entry = readdir(dir));) {
         struct stat st;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||

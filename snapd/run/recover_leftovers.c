@@ -1,6 +1,7 @@
 #include "recover_internal.h"
 
 #include "catalog_layer.h"
+#include "fdio.h"
 #include "mount_users.h"
 #include "overlay.h"
 #include "publish.h"
@@ -16,11 +17,9 @@ typedef int each_entry(struct recover *recover, const char *name, struct err *er
 /* Calls `take` with every name in a directory but "." and "..". */
 static int each(struct recover *recover, int dir_fd, each_entry *take, struct err *err)
 {
-    cleanup_fd int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(dir_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list a directory of this node");
-    (void)steal_fd(&fd);
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(dir);

@@ -1,5 +1,6 @@
 #include "recover_internal.h"
 
+#include "fdio.h"
 #include "workspace_claim.h"
 #include "workspace_internal.h"
 
@@ -163,11 +164,9 @@ static int take_directory(struct recover *recover, const char *name, struct err 
 
 static int each_directory(struct recover *recover, struct err *err)
 {
-    cleanup_fd int fd = openat(recover->node->volumes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(recover->node->volumes_fd, ".");
     if (!dir)
         return err_errno(err, errno, "cannot list %s/volumes", recover->node->data_dir);
-    (void)steal_fd(&fd);
     int rc = 0;
     for (const struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;)
         rc = take_directory(recover, entry->d_name, err);

@@ -1,6 +1,7 @@
 #include "run.h"
 
 #include "catalog_job.h"
+#include "fdio.h"
 #include "id.h"
 #include "layers_mount.h"
 #include "log.h"
@@ -78,11 +79,9 @@ static void recover_one(struct recovery *recovery, const struct catalog_run *run
 /* Directories of runs that the catalog does not know may be somebody's only copy (I4). */
 static void report_unknown(struct node *node)
 {
-    cleanup_fd int fd = openat(node->runs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(node->runs_fd, ".");
     if (!dir)
         return;
-    (void)steal_fd(&fd);
     const struct dirent *entry;
     while ((entry = readdir(dir))) {
         cleanup_catalog_run struct catalog_run run = {0};

@@ -2,6 +2,7 @@
 
 #include "commit_blobs.h"
 #include "fault.h"
+#include "fdio.h"
 #include "id.h"
 #include "image_ref.h"
 #include "layers.h"
@@ -60,15 +61,12 @@ static int find_safety(struct rollback *rollback, struct err *err)
 /* 1 when the writable layer holds anything, 0 when not. */
 static int is_changed(struct node *node, const char *id, struct err *err)
 {
-    int fd = run_open_upper(node, id, err);
+    cleanup_fd int fd = run_open_upper(node, id, err);
     if (fd < 0)
         return fd;
-    cleanup_dir DIR *dir = fdopendir(fd);
-    if (!dir) {
-        int rc = err_errno(err, errno, "cannot list the writable layer of run %s", id);
-        close(fd);
-        return rc;
-    }
+    cleanup_dir DIR *dir = fdio_list(fd, ".");
+    if (!dir)
+        return err_errno(err, errno, "cannot list the writable layer of run %s", id);
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(dir);

@@ -1,6 +1,7 @@
 #include "workspace_recover.h"
 
 #include "catalog_job.h"
+#include "fdio.h"
 #include "log.h"
 #include "workspace_internal.h"
 
@@ -36,11 +37,9 @@ static void recover_one(struct node *node, const struct catalog_workspace *works
 /* What no row speaks of may be somebody's only copy (I4). */
 static void report_unknown(struct node *node)
 {
-    cleanup_fd int fd = openat(node->volumes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cleanup_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    cleanup_dir DIR *dir = fdio_list(node->volumes_fd, ".");
     if (!dir)
         return;
-    (void)steal_fd(&fd);
     const struct dirent *entry;
     while ((entry = readdir(dir)))
         if (entry->d_name[0] != '.' && workspace_knows_volume(node, entry->d_name, NULL) == 0)

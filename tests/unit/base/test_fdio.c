@@ -85,6 +85,27 @@ static void test_open_dir_refuses_a_link(void **state)
     assert_true(made >= 0 && again >= 0);
 }
 
+static int count_entries(int dir_fd, const char *name)
+{
+    cleanup_dir DIR *dir = fdio_list(dir_fd, name);
+    int count = 0;
+    while (dir && readdir(dir))
+        count++;
+    return dir ? count : -errno;
+}
+
+static void test_list_always_begins_at_the_first_entry(void **state)
+{
+    const struct scratch *scratch = *state;
+    scratch_write(scratch, "one", "1", 1);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(count_entries(scratch->fd, "."), 3); /* with "." and ".." */
+    assert_int_equal(count_entries(scratch->fd, "none"), -ENOENT);
+    assert_int_equal(count_entries(scratch->fd, "one"), -ENOTDIR);
+    assert_int_equal(symlinkat("/tmp", scratch->fd, "s"), 0);
+    assert_int_equal(count_entries(scratch->fd, "s"), -ENOTDIR);
+}
+
 static void test_copy_whole_part_and_short(void **state)
 {
     const struct scratch *scratch = *state;
@@ -115,6 +136,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_open_beneath_never_leaves, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_open_dir_refuses_a_link, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_list_always_begins_at_the_first_entry, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_copy_whole_part_and_short, scratch_setup,
                                         scratch_teardown),
