@@ -63,13 +63,46 @@ void seccomp_allow(struct seccomp_filter *filter, const int *calls, size_t count
     }
 }
 
-void seccomp_allow_no_exec(struct seccomp_filter *filter, int call)
+/* Allowed unless the third argument asks for memory that can be executed. */
+static void allow_no_exec(struct seccomp_filter *filter, int call)
 {
     add(filter, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, 4);
     load_argument(filter, 2);
     add(filter, BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0);
     answer(filter, SECCOMP_RET_ALLOW);
     answer(filter, SECCOMP_RET_ERRNO | EACCES);
+}
+
+void seccomp_allow_libc(struct seccomp_filter *filter)
+{
+    static const int calls[] = {
+        SYS_clock_gettime,
+#ifdef SYS_poll
+        SYS_poll,
+#endif
+        SYS_ppoll,
+        SYS_brk,
+        SYS_munmap,
+        SYS_mremap,
+        SYS_madvise,
+        SYS_getrandom,
+        SYS_gettimeofday,
+        SYS_getpid,
+        SYS_gettid,
+        SYS_sched_yield,
+        SYS_sigaltstack,
+        SYS_rt_sigaction,
+        SYS_rt_sigprocmask,
+        SYS_rt_sigreturn,
+        SYS_restart_syscall,
+        SYS_exit,
+        SYS_exit_group,
+        SYS_rseq, /* of threads that begin only now; the C library aborts without it */
+        SYS_set_robust_list,
+    };
+    seccomp_allow(filter, calls, sizeof calls / sizeof calls[0]);
+    allow_no_exec(filter, SYS_mmap);
+    allow_no_exec(filter, SYS_mprotect);
 }
 
 void seccomp_allow_values(struct seccomp_filter *filter, int call, size_t index,

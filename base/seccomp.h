@@ -5,7 +5,8 @@
  * that tries a newer call falls back to an older one. Calls of another architecture, and of the x32
  * interface, end the process.
  *
- * What it does not do: the lists are their programs' own; it allows nothing by itself.
+ * What it does not do: what a program does is its own list's; only what the C library does for any
+ * program is listed here (seccomp_allow_libc()).
  */
 #pragma once
 
@@ -28,9 +29,9 @@ struct seccomp_filter {
 void seccomp_begin(struct seccomp_filter *filter);
 /* `calls` are numbers of system calls (SYS_...). */
 void seccomp_allow(struct seccomp_filter *filter, const int *calls, size_t count);
-/* mmap and the like: allowed unless the third argument asks for memory that can be executed, which
- * answers EACCES. */
-void seccomp_allow_no_exec(struct seccomp_filter *filter, int call);
+/* What the C library needs whatever a program does: memory, waiting, time, random bytes, its own
+ * numbers, signal handlers, the end. Memory that can be executed answers EACCES. */
+void seccomp_allow_libc(struct seccomp_filter *filter);
 /* Allowed when the low half of argument `index`, from 0 on, is one of `values`; otherwise EPERM. */
 void seccomp_allow_values(struct seccomp_filter *filter, int call, size_t index,
                           const uint32_t *values, size_t count);

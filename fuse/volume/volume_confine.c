@@ -87,61 +87,19 @@ int volume_confine_rights(int dir_fd, struct err *err)
     return 0;
 }
 
-/* Most used first: requests, waiting, the control socket, the disk map's file, the end. */
+/* Most used first: requests, waiting, the control socket, the disk map's file. */
 static const int allowed[] = {
-    SYS_read,
-    SYS_writev,
-    SYS_pread64,
-    SYS_pwrite64,
-    SYS_pwritev,
-    SYS_preadv,
-    SYS_futex,
-    SYS_fdatasync,
-    SYS_fallocate,
-    SYS_write,
-    SYS_clock_gettime,
-    SYS_clock_nanosleep,
-    SYS_nanosleep,
-#ifdef SYS_poll
-    SYS_poll,
-#endif
-    SYS_ppoll,
-    SYS_accept4,
-    SYS_getsockopt,
-    SYS_recvmsg,
-    SYS_sendmsg,
-    SYS_close,
-    SYS_openat,
-    SYS_fsync,
-    SYS_fstat,
+    SYS_read,       SYS_writev,          SYS_pread64,         SYS_pwrite64,
+    SYS_pwritev,    SYS_preadv,          SYS_futex,           SYS_fdatasync,
+    SYS_fallocate,  SYS_write,           SYS_clock_nanosleep, SYS_nanosleep,
+    SYS_accept4,    SYS_getsockopt,      SYS_recvmsg,         SYS_sendmsg,
+    SYS_close,      SYS_openat,          SYS_fsync,           SYS_fstat,
     SYS_newfstatat, /* fstat() of some libcs */
-    SYS_ftruncate,
-    SYS_fchmod,
-    SYS_lseek,
-    SYS_renameat2,
+    SYS_ftruncate,  SYS_fchmod,          SYS_lseek,           SYS_renameat2,
 #ifdef SYS_renameat
     SYS_renameat, /* renameat2() without flags, of some libcs */
 #endif
-    SYS_unlinkat,
-    SYS_sync_file_range,
-    SYS_getrandom,
-    SYS_gettimeofday,
-    SYS_brk,
-    SYS_munmap,
-    SYS_mremap,
-    SYS_madvise,
-    SYS_getpid,
-    SYS_gettid,
-    SYS_sched_yield,
-    SYS_sigaltstack,
-    SYS_rt_sigaction,
-    SYS_rt_sigprocmask,
-    SYS_rt_sigreturn,
-    SYS_restart_syscall,
-    SYS_exit,
-    SYS_exit_group,
-    SYS_rseq, /* of threads that begin only now; the C library aborts without it */
-    SYS_set_robust_list,
+    SYS_unlinkat,   SYS_sync_file_range,
 };
 
 /* Signals go to this process alone: workers of other volumes run as the same user. */
@@ -150,8 +108,6 @@ static const int allowed_self[] = {SYS_kill, SYS_tgkill};
 /* Not F_SETOWN, F_SETSIG and the like, which are another way to send signals, nor leases, which let
  * others wait. */
 static const uint32_t allowed_fcntl[] = {F_GETFL, F_SETFL, F_GETFD, F_SETFD, F_DUPFD_CLOEXEC};
-
-static const int allowed_no_exec[] = {SYS_mmap, SYS_mprotect};
 
 int volume_confine_calls(struct err *err)
 {
@@ -162,7 +118,6 @@ int volume_confine_calls(struct err *err)
     for (size_t i = 0; i < ARRAY_SIZE(allowed_self); i++)
         seccomp_allow_values(&filter, allowed_self[i], 0, &self, 1);
     seccomp_allow_values(&filter, SYS_fcntl, 1, allowed_fcntl, ARRAY_SIZE(allowed_fcntl));
-    for (size_t i = 0; i < ARRAY_SIZE(allowed_no_exec); i++)
-        seccomp_allow_no_exec(&filter, allowed_no_exec[i]);
+    seccomp_allow_libc(&filter);
     return seccomp_apply(&filter, err);
 }

@@ -56,11 +56,25 @@ static int look_at_others(void)
     return 0;
 }
 
+static int look_at_libc(void)
+{
+    struct seccomp_filter filter;
+    seccomp_begin(&filter);
+    seccomp_allow_libc(&filter);
+    if (apply(&filter) < 0)
+        return 1;
+    if (syscall(SYS_getpid) <= 0 || syscall(SYS_sched_yield) != 0)
+        return 2;
+    if (syscall(SYS_getppid) != -1 || errno != ENOSYS)
+        return 3;
+    return syscall(SYS_openat, AT_FDCWD, "/", O_PATH) == -1 && errno == ENOSYS ? 0 : 4;
+}
+
 static int look_at_exec(void)
 {
     struct seccomp_filter filter;
-    begin(&filter);
-    seccomp_allow_no_exec(&filter, SYS_mmap);
+    seccomp_begin(&filter);
+    seccomp_allow_libc(&filter);
     if (apply(&filter) < 0)
         return 1;
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -130,6 +144,12 @@ static void others_are_refused(void **state)
     assert_int_equal(in_child(look_at_others), 0);
 }
 
+static void the_library_has_what_it_needs(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(look_at_libc), 0);
+}
+
 static void memory_is_not_executed(void **state)
 {
     (void)state;
@@ -166,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(the_library_has_what_it_needs),
         cmocka_unit_test(memory_is_not_executed),
         cmocka_unit_test(the_first_argument_decides),
 #if defined(__x86_64__) /* others have one interface only */
