@@ -3,22 +3,17 @@
 #include <stdlib.h>
 #include <time.h>
 
-static int64_t read_clock(clockid_t id)
-{
-    struct timespec ts;
-    clock_gettime(id, &ts);
-    return ts.tv_sec * CLOCK_NS_PER_S + ts.tv_nsec;
-}
-
 static int64_t system_wall_ns(const struct clock *clock)
 {
-    return read_clock(CLOCK_REALTIME) + clock->offset_ns;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * CLOCK_NS_PER_S + now.tv_nsec + clock->offset_ns;
 }
 
 static int64_t system_mono_ns(const struct clock *clock)
 {
     (void)clock;
-    return read_clock(CLOCK_MONOTONIC);
+    return clock_now_ns();
 }
 
 /* What VARVE_CLOCK_OFFSET says; 0 for anything that is no whole number within the bounds. */

@@ -1,12 +1,13 @@
 /* clock.h - the time, from a source that tests can replace.
  *
- * Whoever needs time gets a `const struct clock *` handed down. Two kinds of time:
- *   wall       for records and policies; can jump; VARVE_CLOCK_OFFSET (seconds) shifts it
+ * Whoever needs time for what outlives a call gets a `const struct clock *` handed down. Two kinds
+ * of time: wall       for records and policies; can jump; VARVE_CLOCK_OFFSET (seconds) shifts it
  *   monotonic  for deadlines, leases and measured durations; never jumps
  */
 #pragma once
 
 #include <stdint.h>
+#include <time.h>
 
 struct clock {
     int64_t (*wall_ns)(const struct clock *clock); /* nanoseconds since the epoch */
@@ -23,6 +24,25 @@ struct clock clock_system(void);
 
 int64_t clock_wall_ns(const struct clock *clock);
 int64_t clock_mono_ns(const struct clock *clock);
+
+/* The kernel's own monotonic clock, for waits within one call and for what processes tell each
+ * other: CLOCK_MONOTONIC is the same in all of them, and no test replaces it. */
+static inline int64_t clock_now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * CLOCK_NS_PER_S + now.tv_nsec;
+}
+static inline int64_t clock_now_ms(void)
+{
+    return clock_now_ns() / (CLOCK_NS_PER_S / 1000);
+}
+/* When `ms` milliseconds from now are over, for waits on condition variables. */
+static inline struct timespec clock_in_ms(int64_t ms)
+{
+    int64_t ns = clock_now_ns() + ms * (CLOCK_NS_PER_S / 1000);
+    return (struct timespec){.tv_sec = ns / CLOCK_NS_PER_S, .tv_nsec = ns % CLOCK_NS_PER_S};
+}
 
 /* Room for "2026-11-29T16:38:56Z". */
 struct clock_text {

@@ -1,6 +1,7 @@
 #include "deadline_child.h"
 
 #include "cleanup.h"
+#include "clock.h"
 #include "fd_pass.h"
 #include "spawn.h"
 
@@ -84,19 +85,12 @@ static void leave_behind(const struct deadline_child *child, pid_t pid)
     pthread_mutex_unlock(&left_lock);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 /* Waits until the descriptor has something. False: the time is over. */
 static bool wait_readable(int fd, int64_t end_ms)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     for (;;) {
-        int64_t rest = end_ms - now_ms();
+        int64_t rest = end_ms - clock_now_ms();
         int n = poll(&poll_fd, 1, rest <= 0 ? 0 : rest > INT_MAX ? INT_MAX : (int)rest);
         if (n > 0)
             return true;
@@ -116,7 +110,7 @@ static bool wait_end(pid_t pid, int pidfd, int64_t end_ms)
     if (pidfd >= 0)
         return wait_readable(pidfd, end_ms);
     while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
-        if (now_ms() >= end_ms)
+        if (clock_now_ms() >= end_ms)
             return false;
         (void)nanosleep(&pause, NULL);
     }
@@ -133,7 +127,7 @@ static bool collect(const struct deadline_child *child, pid_t pid, int64_t end_m
     *ret_late = !wait_end(pid, pidfd, end_ms);
     if (*ret_late) {
         (void)kill(pid, SIGKILL);
-        if (!wait_end(pid, pidfd, now_ms() + KILLED_WAIT_MS)) {
+        if (!wait_end(pid, pidfd, clock_now_ms() + KILLED_WAIT_MS)) {
             leave_behind(child, pid);
             return false;
         }
@@ -248,7 +242,7 @@ int deadline_child_run(const struct deadline_child *child, deadline_child_call *
 {
     int sockets[2];
     struct answer answer;
-    int64_t end_ms = now_ms() + child->wait_ms;
+    int64_t end_ms = clock_now_ms() + child->wait_ms;
     int rc = begin(child, err);
     if (rc == 0 && result_len > sizeof answer.result)
         rc = err_fail(err, ERR_INTERNAL, "too large a result to %s", child->what);
@@ -266,7 +260,7 @@ int deadline_child_run(const struct deadline_child *child, deadline_child_call *
     int status = 0;
     bool answered = wait_readable(mine, end_ms) && receive(mine, &answer, &fd);
     /* With its answer given, what the child's end waits for concerns nobody. */
-    (void)collect(child, pid, answered ? now_ms() : end_ms, &late, &status);
+    (void)collect(child, pid, answered ? clock_now_ms() : end_ms, &late, &status);
     if (!answered && late)
         return fail_late(child, err);
     if (!answered)
@@ -298,7 +292,7 @@ static void read_said(int fd, char *ret, size_t size)
 int deadline_child_tool(const struct deadline_child *child, const char *const *argv,
                         const char *const *envp, char *ret_said, size_t said_size, struct err *err)
 {
-    int64_t end_ms = now_ms() + child->wait_ms;
+    int64_t end_ms = clock_now_ms() + child->wait_ms;
     int rc = begin(child, err);
     if (rc < 0)
         return rc;

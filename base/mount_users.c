@@ -1,6 +1,7 @@
 #include "mount_users.h"
 
 #include "cleanup.h"
+#include "clock.h"
 #include "deadline_child.h"
 #include "fdio.h"
 #include "log.h"
@@ -15,7 +16,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 
 enum {
     LOOK_MS = 2000,  /* of a child that looks at the memory of processes */
@@ -153,13 +153,6 @@ struct mappers {
     pid_t pids[MAPPERS_MAX]; /* who maps a file of the filesystem; ascending */
 };
 
-static int64_t now_ms(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 /* look_at_thread. Threads share their memory, so one that has some is enough: 2 when none of it is
  * of the filesystem. */
 static int thread_maps(int thread_fd, pid_t pid, pid_t tid, const struct filesystem *fs)
@@ -175,7 +168,7 @@ static int thread_maps(int thread_fd, pid_t pid, pid_t tid, const struct filesys
 
 static int note_mapper(struct mappers *mappers, int proc_fd, pid_t pid, struct err *err)
 {
-    atomic_store(&mappers->since_ms, now_ms());
+    atomic_store(&mappers->since_ms, clock_now_ms());
     atomic_store(&mappers->at, pid);
     uint32_t count = atomic_load(&mappers->count);
     if (each_thread(proc_fd, pid, thread_maps, &mappers->fs) != 1)
@@ -220,7 +213,7 @@ static void skip_stuck(struct mappers *mappers)
     char name[32];
     pid_t at = atomic_load(&mappers->at);
     mappers->after = at > 0 ? at - 1 : 0;
-    if (at <= 0 || now_ms() - atomic_load(&mappers->since_ms) < STUCK_MS)
+    if (at <= 0 || clock_now_ms() - atomic_load(&mappers->since_ms) < STUCK_MS)
         return; /* there are many */
     mappers->after = at;
     mount_users_name(at, name);

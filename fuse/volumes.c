@@ -18,13 +18,6 @@
 
 #define SUFFIX_MAX 64 /* "/volumes/0123456789ab/device" and NUL */
 
-int64_t volumes_now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 void volumes_sleep_ms(int ms)
 {
     struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
@@ -190,9 +183,7 @@ static int enter(struct volumes *volumes, const char *id, int wait_s, struct vol
     int rc = volume_json_check_id(id, err);
     if (rc < 0)
         return rc;
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += wait_s;
+    struct timespec until = clock_in_ms(wait_s * INT64_C(1000));
     (void)pthread_mutex_lock(&volumes->table);
     struct volume *volume = find_locked(volumes, id);
     if (!volume)

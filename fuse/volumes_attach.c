@@ -29,11 +29,11 @@ static int open_data(int dir_fd, const char *id, struct err *err)
         return err_fail(err, ERR_DAMAGED, "the file 'data' of volume %s is missing", id);
     if (fd < 0)
         return err_errno(err, errno, "cannot open the file 'data' of volume %s", id);
-    int64_t until = volumes_now_ms() + LOCK_MS;
+    int64_t until = clock_now_ms() + LOCK_MS;
     while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return err_errno(err, errno, "cannot lock the file 'data' of volume %s", id);
-        if (volumes_now_ms() >= until) {
+        if (clock_now_ms() >= until) {
             int rc = err_fail(err, ERR_CONFLICT, "the file 'data' of volume %s is locked", id);
             err_hint(err, "another program uses it: a worker that has not ended, or a copy");
             return rc;

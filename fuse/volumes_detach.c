@@ -142,11 +142,11 @@ static int release_miscounted(struct volumes *volumes, struct volume *volume)
 static int wait_released(struct volumes *volumes, struct volume *volume, int wait_ms,
                          struct err *err)
 {
-    int64_t until = volumes_now_ms() + wait_ms;
+    int64_t until = clock_now_ms() + wait_ms;
     while (is_open(volume)) {
         if (volume->dead || volume_is_cut(volumes, volume))
             return cut_off(volume, err);
-        if (volumes_now_ms() >= until)
+        if (clock_now_ms() >= until)
             return release_miscounted(volumes, volume) ? 1 : in_use(volumes, volume, err);
         volumes_sleep_ms(VOLUMES_POLL_MS);
     }
@@ -169,14 +169,14 @@ static bool is_answer(const struct volumes *volumes, const struct volume *volume
 static int close_map(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
-    int64_t until = volumes_now_ms() + (wait_ms > 0 ? VOLUMES_CLOSE_S * 1000 : SLICE_MS);
+    int64_t until = clock_now_ms() + (wait_ms > 0 ? VOLUMES_CLOSE_S * 1000 : SLICE_MS);
     if (atomic_load(&header->facts) & LIVE_FACT_CLOSED)
         return 0;
     for (;;) {
         int rc = volumes_keeper_start(volumes, volume, err);
         if (rc == 0)
             rc = worker_client_close(volumes->workers_fd, volume->id, false, SLICE_MS, err);
-        if (rc == 0 || volumes_now_ms() >= until)
+        if (rc == 0 || clock_now_ms() >= until)
             return rc;
         if ((rc == -EBUSY && is_open(volume)) || is_answer(volumes, volume, rc))
             return rc;
@@ -227,7 +227,7 @@ static int detach_dead(struct volumes *volumes, struct volume *volume, int wait_
 {
     if (!volume_is_held(volume) && !has_names(volumes, volume->id))
         return 0;
-    int64_t until = volumes_now_ms() + wait_ms;
+    int64_t until = clock_now_ms() + wait_ms;
     volume_loop_release(volumes, volume);
     for (;;) {
         int rc = volume_loop_look(volumes, volume, err);
@@ -235,7 +235,7 @@ static int detach_dead(struct volumes *volumes, struct volume *volume, int wait_
             return rc;
         if (rc == 0)
             return volume_take_down(volumes, volume, err);
-        if (volumes_now_ms() >= until)
+        if (clock_now_ms() >= until)
             return cut_off(volume, err);
         volumes_sleep_ms(VOLUMES_POLL_MS);
     }

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "clock.h"
 #include "keeper_client.h"
 #include "live_map.h"
 #include "loop_device.h"
@@ -124,7 +125,6 @@ int volume_open_dir(const struct volumes *volumes, const char *id, struct err *e
 /* The disk of DATA/volumes can hold volumes; looked at once. ERR_UNSUPPORTED. */
 int volumes_check_disk(struct volumes *volumes, struct err *err);
 
-int64_t volumes_now_ms(void); /* CLOCK_MONOTONIC */
 void volumes_sleep_ms(int ms);
 
 /* volumes_loop.c. Sets volume->device from what the kernel shows; asks no worker. 1: there is a

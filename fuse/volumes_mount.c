@@ -259,7 +259,7 @@ static int unmount(struct volumes *volumes, struct volume *volume, const char *p
         rc = unmount_fs(device, path, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-unmount.unmounted", err);
-    for (int64_t until = volumes_now_ms() + GONE_MS; rc == 0 && volumes_now_ms() < until;) {
+    for (int64_t until = clock_now_ms() + GONE_MS; rc == 0 && clock_now_ms() < until;) {
         if (volume->loop_fd >= 0 || volume_loop_look(volumes, volume, NULL) <= 0)
             break;
         volumes_sleep_ms(VOLUMES_POLL_MS);

@@ -5,22 +5,14 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum {
     DATA_MODE_DIRECT = 1,
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static uint64_t since(uint64_t then)
 {
-    uint64_t now = now_ns();
+    uint64_t now = (uint64_t)clock_now_ns();
     return then == 0 || then > now ? 0 : now - then;
 }
 

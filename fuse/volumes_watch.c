@@ -125,7 +125,7 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
                     : "its connection has ended");
     if (turned(&volume->told_refused, look.held && look.text[0] != '\0'))
         tell(telling, look.id, "worker-refused", look.text);
-    uint64_t now = (uint64_t)volumes_now_ms() * 1000000;
+    uint64_t now = (uint64_t)clock_now_ms() * 1000000;
     uint64_t silent =
         look.held && look.heartbeat_ns && now > look.heartbeat_ns ? now - look.heartbeat_ns : 0;
     if (turned(&volume->told_silent, !look.dead && silent / 1000000000 >= WORKER_SILENT_S))
@@ -170,7 +170,7 @@ static int hello(struct volumes *volumes, struct err *err)
 static void ask_keeper(struct volumes *volumes, const struct telling *telling)
 {
     struct err why = ERR_INIT;
-    int64_t now = volumes_now_ms();
+    int64_t now = clock_now_ms();
     bool silent = volumes->keeper_silent_ms != 0;
     if (!any_held(volumes) || (!silent && !keeper_client_is_connected(volumes->keeper)))
         return;
@@ -180,7 +180,7 @@ static void ask_keeper(struct volumes *volumes, const struct telling *telling)
     }
     if (!silent)
         volumes->keeper_silent_ms = now;
-    if (volumes_now_ms() - volumes->keeper_silent_ms < volumes_silence_ms())
+    if (clock_now_ms() - volumes->keeper_silent_ms < volumes_silence_ms())
         return;
     tell(telling, NULL, "keeper-silent", why.text);
     volumes->keeper_silent_ms = 0;
@@ -215,12 +215,12 @@ static bool take_events(struct volumes *volumes, const struct telling *telling)
 void volumes_watch(struct volumes *volumes, int timeout_ms, volumes_event *take, void *arg)
 {
     const struct telling telling = {take, arg};
-    int64_t until = volumes_now_ms() + timeout_ms;
+    int64_t until = clock_now_ms() + timeout_ms;
     mend_keeper(volumes, &telling);
     ask_keeper(volumes, &telling);
     watch_volumes(volumes, &telling);
     for (;;) {
-        int64_t left = until - volumes_now_ms();
+        int64_t left = until - clock_now_ms();
         struct pollfd at[2] = {{.fd = volumes->wake_fd, .events = POLLIN},
                                {.fd = keeper_client_event_fd(volumes->keeper), .events = POLLIN}};
         int n = poll(at, ARRAY_SIZE(at), left > 0 ? (int)left : 0);

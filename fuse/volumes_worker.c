@@ -202,10 +202,10 @@ int volume_worker_pidfd(struct volumes *volumes, const struct volume *volume)
 
 int volume_worker_ended(int pidfd, int wait_ms)
 {
-    int64_t until = volumes_now_ms() + wait_ms;
+    int64_t until = clock_now_ms() + wait_ms;
     struct pollfd at = {.fd = pidfd, .events = POLLIN};
     for (;;) {
-        int64_t left = until - volumes_now_ms();
+        int64_t left = until - clock_now_ms();
         int n = poll(&at, 1, left > 0 ? (int)left : 0);
         if (n > 0)
             return 1;
@@ -224,8 +224,8 @@ static int refused(const struct volume *volume, struct err *err)
 int volume_worker_wait(struct volumes *volumes, const struct volume *volume, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
-    int64_t until = volumes_now_ms() + VOLUMES_READY_S * 1000;
-    while (volumes_now_ms() < until) {
+    int64_t until = clock_now_ms() + VOLUMES_READY_S * 1000;
+    while (clock_now_ms() < until) {
         if (atomic_load(&header->facts) & LIVE_FACT_READY)
             return 0;
         if (header->text[0] != '\0') {
@@ -245,13 +245,13 @@ int volume_worker_wait(struct volumes *volumes, const struct volume *volume, str
 int volume_worker_kill(struct volumes *volumes, const struct volume *volume, int wait_ms,
                        struct err *err)
 {
-    int64_t until = volumes_now_ms() + wait_ms;
+    int64_t until = clock_now_ms() + wait_ms;
     for (;;) {
         cleanup_fd int pidfd = volume_worker_pidfd(volumes, volume);
         if (pidfd < 0)
             return 0;
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-        int64_t left = until - volumes_now_ms();
+        int64_t left = until - clock_now_ms();
         if (left <= 0 || !volume_worker_ended(pidfd, (int)left))
             return err_fail(err, ERR_UNREACHABLE,
                             "the worker of volume %s was killed and has not ended within %d ms",

@@ -15,20 +15,14 @@ enum {
     ERRNO_MAX = 4095, /* that a system call can return */
 };
 
-static int64_t now_ns(void)
-{
-    const struct clock clock = clock_system();
-    return clock_mono_ns(&clock);
-}
-
 int64_t wire_deadline(int wait_ms)
 {
-    return now_ns() + (int64_t)wait_ms * (CLOCK_NS_PER_S / 1000);
+    return clock_now_ns() + (int64_t)wait_ms * (CLOCK_NS_PER_S / 1000);
 }
 
 int wire_left_ms(int64_t deadline)
 {
-    int64_t ms = (deadline - now_ns() + CLOCK_NS_PER_S / 1000 - 1) / (CLOCK_NS_PER_S / 1000);
+    int64_t ms = (deadline - clock_now_ns() + CLOCK_NS_PER_S / 1000 - 1) / (CLOCK_NS_PER_S / 1000);
     return ms < 0 ? 0 : ms > INT32_MAX ? INT32_MAX : (int)ms;
 }
 

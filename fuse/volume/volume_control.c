@@ -1,6 +1,7 @@
 #include "volume_control.h"
 
 #include "cleanup.h"
+#include "clock.h"
 #include "fault.h"
 #include "fd_pass.h"
 
@@ -10,7 +11,6 @@
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <time.h>
 
 enum {
     SLOT_LISTEN,
@@ -19,13 +19,6 @@ enum {
     SLOT_WAKE,
     SLOT_PEERS,
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
-}
 
 int volume_control_open(struct volume_control *control, struct volume *volume, int listen_fd,
                         struct err *err)
@@ -264,9 +257,9 @@ int volume_control_run(struct volume_control *control)
 {
     struct volume *volume = control->volume;
     struct pollfd fds[SLOT_PEERS + VOLUME_CONTROL_PEERS];
-    uint64_t beat = now_ns();
+    uint64_t beat = (uint64_t)clock_now_ns();
     for (;;) {
-        uint64_t now = now_ns();
+        uint64_t now = (uint64_t)clock_now_ns();
         if (now >= beat) {
             atomic_store(&volume->header->heartbeat_ns, now);
             beat = now + (uint64_t)KEEPER_HEARTBEAT_MS * 1000000u;

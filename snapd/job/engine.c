@@ -3,7 +3,6 @@
 #include "log.h"
 
 #include <string.h>
-#include <time.h>
 
 struct engine {
     struct node *node;
@@ -325,9 +324,7 @@ int engine_submit(struct engine *engine, const struct job_request *request, char
 /* Waits on the job's own flag; the reference keeps it alive when the engine forgets it. */
 static int wait_for(struct engine *engine, struct job *job, int seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += seconds;
+    const struct timespec until = clock_in_ms(seconds * INT64_C(1000));
     int rc = 0;
     while (!job->final && !atomic_load(&engine->stopping) && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&engine->finished, &engine->lock, &until);

@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     ASK_MS = 100, /* between two questions whether to stop */
@@ -122,11 +121,7 @@ static bool all_present(const struct layers_work *work, size_t count)
 int layers_work_wait_below(struct layers_work *work, size_t index, struct err *err)
 {
     for (;;) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += ASK_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
+        const struct timespec until = clock_in_ms(ASK_MS);
         pthread_mutex_lock(&work->lock);
         bool there = all_present(work, index);
         if (!there && !work->failed)

@@ -1,9 +1,10 @@
 #include "layers_busy.h"
 
+#include "clock.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     ASK_MS = 100, /* between two questions whether to stop */
@@ -23,11 +24,7 @@ static bool is_busy(const void *node, const char *what, const char *digest)
 
 static void wait_for_word(void)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += ASK_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    const struct timespec until = clock_in_ms(ASK_MS);
     (void)pthread_cond_clockwait(&left, &lock, CLOCK_MONOTONIC, &until);
 }
 

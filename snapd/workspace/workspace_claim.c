@@ -1,11 +1,11 @@
 #include "workspace_claim.h"
 
 #include "cleanup.h"
+#include "clock.h"
 #include "workspace_event_limit.h"
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 struct claim {
     struct claim *next;
@@ -99,11 +99,7 @@ int workspace_claim_wait(struct workspaces *workspaces, const char *name,
     pthread_mutex_lock(&workspaces->lock);
     int rc;
     while ((rc = take(workspaces, name, err)) == 0) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += LOOK_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
+        const struct timespec until = clock_in_ms(LOOK_MS);
         (void)pthread_cond_timedwait(&workspaces->released, &workspaces->lock, &until);
         pthread_mutex_unlock(&workspaces->lock);
         rc = stop ? stop(stop_arg, err) : 0;

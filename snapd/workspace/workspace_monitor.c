@@ -8,7 +8,6 @@
 #include "workspace_watch.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 enum {
     WATCH_MS = 1000,
@@ -39,12 +38,7 @@ static bool is_stopping(void *arg)
  * whether to go on. */
 static bool pause_ms(struct workspace_monitor *monitor, int ms, const bool *wake)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += (ms % 1000) * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    const struct timespec until = clock_in_ms(ms);
     int rc = 0;
     pthread_mutex_lock(&monitor->lock);
     while (!atomic_load(&monitor->stop) && !(wake && *wake) && rc != ETIMEDOUT)

@@ -53,6 +53,18 @@ static void test_offset_is_bounded(void **state)
     unsetenv("VARVE_CLOCK_OFFSET");
 }
 
+static void test_waits_are_by_the_kernels_clock(void **state)
+{
+    (void)state;
+    int64_t ns = clock_now_ns();
+    int64_t ms = clock_now_ms();
+    assert_in_range(ms, ns / 1000000, ns / 1000000 + 10000);
+    struct timespec until = clock_in_ms(1999);
+    int64_t in_ns = until.tv_sec * CLOCK_NS_PER_S + until.tv_nsec;
+    assert_in_range(until.tv_nsec, 0, CLOCK_NS_PER_S - 1);
+    assert_in_range(in_ns, ns + INT64_C(1999000000), ns + INT64_C(11999000000));
+}
+
 static void test_monotonic_never_goes_back(void **state)
 {
     (void)state;
@@ -79,6 +91,7 @@ int main(void)
         cmocka_unit_test(test_a_source_can_be_replaced),
         cmocka_unit_test(test_offset_shifts_the_wall_clock_only),
         cmocka_unit_test(test_offset_is_bounded),
+        cmocka_unit_test(test_waits_are_by_the_kernels_clock),
         cmocka_unit_test(test_monotonic_never_goes_back),
         cmocka_unit_test(test_format_is_rfc3339),
     };
