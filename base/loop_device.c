@@ -134,6 +134,13 @@ static int number_of(const char *name)
     return errno == 0 && *end == '\0' && number <= 1 << 20 ? (int)number : -1;
 }
 
+int loop_device_number(const char *path, struct err *err)
+{
+    static const char dev[] = "/dev/";
+    int number = strncmp(path, dev, sizeof dev - 1) == 0 ? number_of(path + sizeof dev - 1) : -1;
+    return number >= 0 ? number : err_fail(err, ERR_INVALID, "'%s' is no loop device", path);
+}
+
 int loop_device_each(loop_device_take *take, void *arg, struct err *err)
 {
     cleanup_dir DIR *dir = opendir("/sys/block");

@@ -62,6 +62,8 @@ struct loop_device_backing {
  * -errno. ERR_UNSUPPORTED with a hint: no loop devices here, or no direct I/O. ERR_DENIED. */
 int loop_device_attach(int file_fd, const struct loop_device_options *options,
                        struct loop_device *ret, struct err *err);
+/* N of "/dev/loopN". ERR_INVALID: it is no such path. */
+int loop_device_number(const char *path, struct err *err);
 /* Opens /dev/loopN (after a look at what the node is) for reading or for both. */
 int loop_device_open(int number, bool write, struct err *err);
 /* What device `number` is. ERR_NOT_FOUND: there is none, or it has no backing file. */

@@ -264,6 +264,16 @@ struct volume **volumes_peek_all(struct volumes *volumes, size_t *ret_count)
     return all;
 }
 
+bool volumes_hold_any(struct volumes *volumes)
+{
+    bool any = false;
+    (void)pthread_mutex_lock(&volumes->table);
+    for (struct volume *volume = volumes->first; volume && !any; volume = volume->next)
+        any = volume_is_held(volume);
+    (void)pthread_mutex_unlock(&volumes->table);
+    return any;
+}
+
 bool volume_is_awaited(struct volumes *volumes, const struct volume *volume)
 {
     (void)pthread_mutex_lock(&volumes->table);

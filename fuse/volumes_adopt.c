@@ -219,11 +219,6 @@ int volumes_adopt(struct volumes *volumes, struct err *err)
     int rc = volumes_each(volumes, adopt_named, volumes, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot find the attached volumes");
-    (void)pthread_mutex_lock(&volumes->table);
-    bool any = false;
-    for (struct volume *volume = volumes->first; volume; volume = volume->next)
-        any = any || volume_is_held(volume);
-    (void)pthread_mutex_unlock(&volumes->table);
-    rc = any ? volumes_keeper_ensure(volumes, err) : 0;
+    rc = volumes_hold_any(volumes) ? volumes_keeper_ensure(volumes, err) : 0;
     return rc < 0 ? err_wrap(err, rc, "cannot hand the attached volumes to keeper") : 0;
 }

@@ -309,10 +309,8 @@ static void cut(struct volumes *volumes, const char *id)
 /* The old one may stay in use; its file is not ours any more. */
 static void clear_loop(const struct volume *volume)
 {
-    int number;
-    if (sscanf(volume->device, "/dev/loop%d", &number) != 1)
-        return;
-    cleanup_fd int fd = loop_device_open(number, false, NULL);
+    int number = loop_device_number(volume->device, NULL);
+    cleanup_fd int fd = number < 0 ? -1 : loop_device_open(number, false, NULL);
     if (fd >= 0)
         (void)loop_device_clear(fd, NULL);
 }

@@ -96,6 +96,8 @@ struct volume *volume_peek(struct volumes *volumes, const char *id);
 void volume_unpeek(struct volumes *volumes, struct volume *volume);
 /* All of the table: the caller gives each back and frees the array. NULL without memory. */
 struct volume **volumes_peek_all(struct volumes *volumes, size_t *ret_count);
+/* Whether there is a volume with the shared parts. */
+bool volumes_hold_any(struct volumes *volumes);
 /* Somebody waits for `busy`. */
 bool volume_is_awaited(struct volumes *volumes, const struct volume *volume);
 static inline bool volume_is_held(const struct volume *volume)

@@ -156,10 +156,8 @@ static int check_size(struct volumes *volumes, struct volume *volume, struct err
 {
     struct loop_device loop;
     uint64_t size = atomic_load(&volume->live.header->size);
-    int number;
-    if (sscanf(volume->device, "/dev/loop%d", &number) != 1)
-        return err_fail(err, ERR_INTERNAL, "'%s' is no loop device", volume->device);
-    int rc = loop_device_look(number, &loop, err);
+    int number = loop_device_number(volume->device, err);
+    int rc = number < 0 ? number : loop_device_look(number, &loop, err);
     if (rc == 0 && loop.size != size)
         rc = volume_loop_grow(volumes, volume, size, err);
     return rc < 0 ? rc : 1;
@@ -168,10 +166,8 @@ static int check_size(struct volumes *volumes, struct volume *volume, struct err
 /* Opens the one that is there, so that it stays. */
 static int hold(struct volumes *volumes, struct volume *volume, struct err *err)
 {
-    int number;
-    if (sscanf(volume->device, "/dev/loop%d", &number) != 1)
-        return err_fail(err, ERR_INTERNAL, "'%s' is no loop device", volume->device);
-    int fd = loop_device_open(number, true, err);
+    int number = loop_device_number(volume->device, err);
+    int fd = number < 0 ? number : loop_device_open(number, true, err);
     if (fd < 0)
         return fd;
     (void)pthread_mutex_lock(&volumes->table);
@@ -211,10 +207,8 @@ void volume_loop_release(struct volumes *volumes, struct volume *volume)
 
 int volume_loop_grow(struct volumes *volumes, struct volume *volume, uint64_t size, struct err *err)
 {
-    int number;
-    if (sscanf(volume->device, "/dev/loop%d", &number) != 1)
-        return err_fail(err, ERR_INTERNAL, "'%s' is no loop device", volume->device);
-    cleanup_fd int fd = loop_device_open(number, true, err);
+    int number = loop_device_number(volume->device, err);
+    cleanup_fd int fd = number < 0 ? number : loop_device_open(number, true, err);
     if (fd < 0)
         return fd;
     struct grow_call call = {.device_fd = fd};

@@ -71,10 +71,9 @@ static bool loop_is_ours(const struct volumes *volumes, const char *id, const ch
 {
     char path[VOLUMES_PATH_MAX];
     struct loop_device loop;
-    int number;
+    int number = loop_device_number(device, NULL);
     volume_device_path(volumes, id, path);
-    return sscanf(device, "/dev/loop%d", &number) == 1 &&
-           loop_device_look(number, &loop, NULL) == 0 &&
+    return number >= 0 && loop_device_look(number, &loop, NULL) == 0 &&
            strncmp(loop.backing, path, strlen(path)) == 0;
 }
 

@@ -25,16 +25,6 @@ static void tell(const struct telling *telling, const char *id, const char *even
     telling->take(telling->arg, id, event, detail);
 }
 
-static bool any_held(struct volumes *volumes)
-{
-    bool any = false;
-    (void)pthread_mutex_lock(&volumes->table);
-    for (struct volume *volume = volumes->first; volume && !any; volume = volume->next)
-        any = volume_is_held(volume);
-    (void)pthread_mutex_unlock(&volumes->table);
-    return any;
-}
-
 /* --- volumes --- */
 
 /* What one look shows; told afterwards, without a lock. */
@@ -147,7 +137,7 @@ static void watch_volumes(struct volumes *volumes, const struct telling *telling
 /* A dead one is started again, and gets everything. */
 static void mend_keeper(struct volumes *volumes, const struct telling *telling)
 {
-    if (!any_held(volumes) || volumes->keeper_silent_ms != 0)
+    if (!volumes_hold_any(volumes) || volumes->keeper_silent_ms != 0)
         return;
     struct err why = ERR_INIT;
     bool first = keeper_client_pid(volumes->keeper) == 0;
@@ -172,7 +162,7 @@ static void ask_keeper(struct volumes *volumes, const struct telling *telling)
     struct err why = ERR_INIT;
     int64_t now = clock_now_ms();
     bool silent = volumes->keeper_silent_ms != 0;
-    if (!any_held(volumes) || (!silent && !keeper_client_is_connected(volumes->keeper)))
+    if (!volumes_hold_any(volumes) || (!silent && !keeper_client_is_connected(volumes->keeper)))
         return;
     if (hello(volumes, &why) >= 0 || why.code != ERR_UNREACHABLE) {
         volumes->keeper_silent_ms = 0;

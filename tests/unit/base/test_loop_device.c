@@ -373,6 +373,19 @@ static void test_what_is_no_loop_device(void **state)
     (void)state;
     struct err err = ERR_INIT;
     struct loop_device loop = {.number = 42};
+    static const char *const paths[] = {"",
+                                        "/dev/loop",
+                                        "/dev/sda1",
+                                        "loop3",
+                                        "/dev/loop3p1",
+                                        "/dev/loop-1",
+                                        "/dev/loop99999999999"};
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        assert_true(loop_device_number(paths[i], &err) < 0);
+        assert_int_equal(err.code, ERR_INVALID);
+        err_clear(&err);
+    }
+    assert_int_equal(loop_device_number("/dev/loop12", NULL), 12);
     assert_true(loop_device_open(999999, false, &err) < 0);
     assert_int_equal(err.code, ERR_UNSUPPORTED);
     err_clear(&err);
