@@ -6,9 +6,10 @@
  *                        operation takes.
  *   `keeper_lock`        the connection to keeper; held while keeper is asked, with deadlines
  *   `table`              the list, flags, and every change of a field of a volume. For memory
- * alone: no call that can wait is made under it
+ *                        alone: no call that can wait is made under it
  *
- * A volume is in the table while somebody uses the entry or it holds something (volume_is_empty()).
+ * A volume is in the table while somebody uses the entry, it has the shared parts, or it is dead or
+ * lost.
  */
 #pragma once
 
@@ -111,7 +112,7 @@ static inline bool volume_is_held(const struct volume *volume)
  * root, one that the worker cannot have written. */
 int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volume_fds *fds,
                     struct err *err);
-/* Closes them. */
+/* Closes them, and the live map. */
 void volume_drop_fds(struct volumes *volumes, struct volume *volume);
 /* The connection has ended: it was aborted. */
 bool volume_is_cut(struct volumes *volumes, const struct volume *volume);
@@ -129,8 +130,8 @@ int volumes_check_disk(struct volumes *volumes, struct err *err);
 
 void volumes_sleep_ms(int ms);
 
-/* volumes_loop.c. Sets volume->device from what the kernel shows; asks no worker. 1: there is a
- * loop device, 0: there is none. */
+/* volumes_loop.c. Sets volume->device and device_dev from what the kernel shows; asks no worker. 1:
+ * there is a loop device, 0: there is none. */
 int volume_loop_look(struct volumes *volumes, struct volume *volume, struct err *err);
 /* The same for a volume that the caller has not entered: the device number, 0 for none. */
 int volume_loop_find(const struct volumes *volumes, const char *id, dev_t *ret, struct err *err);
@@ -146,12 +147,13 @@ int volume_loop_grow(struct volumes *volumes, struct volume *volume, uint64_t si
 bool volume_worker_runs(pid_t pid);
 /* Its worker is gone, and the kernel loses the requests that it had: nobody may go on. */
 bool volume_is_orphan(struct volumes *volumes, const struct volume *volume);
-/* A pidfd of a process that does, the one that the live map names before others; -ESRCH when there
- * is none. */
+/* A pidfd of a process that serves this volume, the one that the live map names before others;
+ * -ESRCH when there is none. */
 int volume_worker_pidfd(struct volumes *volumes, const struct volume *volume);
 /* 1 when it has ended, 0 when the time is over. */
 int volume_worker_ended(int pidfd, int wait_ms);
-/* Waits until a worker serves. ERR_UNSUPPORTED, ERR_DAMAGED, ...: it refuses, with its text. */
+/* Waits until a worker serves. ERR_UNSUPPORTED: it refuses, with its text; ERR_UNREACHABLE: none
+ * does within VOLUMES_READY_S. */
 int volume_worker_wait(struct volumes *volumes, const struct volume *volume, struct err *err);
 /* Kills every process that serves this volume, and waits until they are gone. */
 int volume_worker_kill(struct volumes *volumes, const struct volume *volume, int wait_ms,

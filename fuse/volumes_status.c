@@ -6,10 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum {
-    DATA_MODE_DIRECT = 1,
-};
-
 static uint64_t since(uint64_t then)
 {
     uint64_t now = (uint64_t)clock_now_ns();
@@ -40,7 +36,7 @@ static void from_live(const struct live_map_header *header, struct volume_status
     ret->resends = (facts & LIVE_FACT_RESENDS) != 0;
     ret->locked = atomic_load(&header->residency) != 0;
     ret->locked_bytes = at_most(atomic_load(&header->locked_bytes), INT64_MAX);
-    ret->direct = atomic_load(&header->data_mode) == DATA_MODE_DIRECT;
+    ret->direct = atomic_load(&header->data_mode) == LIVE_DATA_DIRECT;
     ret->fenced = (atomic_load(&header->orders) & LIVE_ORDER_FENCED) != 0;
     ret->worker = (pid_t)atomic_load(&header->pid);
     live_map_text(header, ret->text);

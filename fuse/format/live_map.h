@@ -47,6 +47,12 @@ enum {
     LIVE_FACT_FAILED = 32,    /* a sync of data or map has failed: every flush is an error */
 };
 
+/* How `data` is written. */
+enum live_data_mode {
+    LIVE_DATA_DIRECT = 1,
+    LIVE_DATA_BUFFERED = 2,
+};
+
 struct live_map_header {
     char magic[8];
     uint32_t version;
@@ -79,7 +85,7 @@ struct live_map_header {
     _Atomic uint64_t read_bytes, write_bytes, discard_bytes;
     _Atomic uint64_t map_blocks;   /* of the disk map's log */
     _Atomic uint64_t locked_bytes; /* memory that is locked (VmLck) after the start */
-    _Atomic uint32_t data_mode;    /* 1 direct, 2 buffered: how `data` is written */
+    _Atomic uint32_t data_mode;    /* enum live_data_mode; 0: no worker was there yet */
     _Atomic uint32_t residency;    /* 1 locked; 0 locking was refused */
     char text[LIVE_MAP_TEXT_MAX];  /* why the last worker refused; "" */
     /* The OPEN or RELEASE that is being counted, so that one that is sent again is not counted

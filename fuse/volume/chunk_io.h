@@ -55,8 +55,8 @@ enum {
 _Static_assert(CHUNK_IO_RUN < CHUNK_IO_LOCKS, "a run takes no lock twice");
 
 enum chunk_io_mode {
-    CHUNK_IO_DIRECT = 1,
-    CHUNK_IO_BUFFERED = 2,
+    CHUNK_IO_DIRECT = LIVE_DATA_DIRECT,
+    CHUNK_IO_BUFFERED = LIVE_DATA_BUFFERED,
 };
 
 struct chunk_io {

@@ -1,9 +1,10 @@
 /* volume_confine.h - what a worker gives up before it reads the first byte of a request.
  *
- * In this order: the view (the volume's directory becomes the root), the owner (the directory's
- * user and group, no groups; the same when it is root's), all capabilities, new ones, being dumped
- * or traced by others of the same user. Then the threads are made, and volume_confine_calls() takes
- * away all system calls but those that serving needs, for all of them.
+ * First of all volume_confine_ask(), while it still may ask. Then, in this order: the view (the
+ * volume's directory becomes the root), the owner (the directory's user and group, no groups; the
+ * same when it is root's), all capabilities, new ones, being dumped or traced by others of the same
+ * user. Then the threads are made, and volume_confine_calls() takes away all system calls but those
+ * that serving needs, for all of them.
  *
  * What a worker can do from then on: read and write its volume's directory and what it has open.
  */
@@ -15,5 +16,6 @@
 int volume_confine_rights(int dir_fd, struct err *err);
 /* When all threads are there. */
 int volume_confine_calls(struct err *err);
-/* Asks for what helps when memory is short; whatever is refused is done without. Needs root. */
+/* Asks for what helps when memory is short, and gives up core dumps and all descriptors but a few;
+ * whatever is refused is done without. Needs root. */
 void volume_confine_ask(void);
