@@ -13,7 +13,6 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #define SUFFIX_MAX 64 /* "/volumes/0123456789ab/device" and NUL */

@@ -9,7 +9,6 @@
 #include "worker_client.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <string.h>
 
 enum {

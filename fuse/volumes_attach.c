@@ -10,7 +10,6 @@
 #include "worker_client.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 

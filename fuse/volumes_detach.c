@@ -8,7 +8,6 @@
 #include "worker_client.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum {

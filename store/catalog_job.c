@@ -119,6 +119,14 @@ int catalog_job_list(struct catalog *catalog, bool unfinished, struct catalog_jo
     return rc;
 }
 
+int catalog_job_works_on(struct catalog *catalog, const char *object, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    catalog_scope_read(catalog, &scope);
+    return catalog_stmt_exists(
+        catalog, err, "SELECT 1 FROM jobs WHERE object = ? AND finished_ns IS NULL", "s", object);
+}
+
 /* The one text of the parameters, so that equal requests compare equal. Caller frees. */
 static int canonical(const char *params, char **ret, struct err *err)
 {

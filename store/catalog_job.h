@@ -73,6 +73,8 @@ int catalog_job_get(struct catalog *catalog, const char *id, struct catalog_job 
 /* Newest first, by order of arrival. `unfinished` leaves out final states. */
 int catalog_job_list(struct catalog *catalog, bool unfinished, struct catalog_job **ret,
                      size_t *ret_count, struct err *err);
+/* Whether an unfinished job has this object: 1, 0, or -errno. */
+int catalog_job_works_on(struct catalog *catalog, const char *object, struct err *err);
 /* queued or running -> running, attempt + 1. Lazy (catalog_begin_lazy()). */
 int catalog_job_start(struct catalog *catalog, const char *id, struct err *err);
 /* Notes that a step begins; the one before is finished and the progress begins anew. */

@@ -12,7 +12,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <string.h>
 #include <sys/stat.h>
 
 struct wanted {

@@ -7,7 +7,6 @@
 #include "log.h"
 #include "publish.h"
 
-#include <fcntl.h>
 #include <string.h>
 
 struct build {

@@ -7,7 +7,6 @@
 #include "log.h"
 #include "oci_image.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 

@@ -9,8 +9,6 @@
 #include "run.h"
 #include "run_internal.h"
 
-#include <string.h>
-
 int recover_add(struct recover *recover, const struct recover_item *item, int rc,
                 const struct err *failure, struct err *err)
 {
@@ -51,23 +49,6 @@ static void find_threshold(struct recover *recover)
         oldest - recover->node->clock.offset_ns - RECOVER_MARGIN_S * CLOCK_NS_PER_S;
 }
 
-/* Whether a job works on the run, or will, now. */
-static int has_job(struct node *node, const char *id, struct err *err)
-{
-    struct catalog_job *jobs = NULL;
-    size_t count = 0;
-    char object[ID_LEN_MAX + 8];
-    bool found = false;
-    snprintf(object, sizeof object, "run:%s", id);
-    int rc = catalog_job_list(node->catalog, true, &jobs, &count, err);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        found = found || (jobs[i].object && strcmp(jobs[i].object, object) == 0);
-        catalog_job_free(&jobs[i]);
-    }
-    free(jobs);
-    return rc < 0 ? rc : found;
-}
-
 /* --- Runs --- */
 
 /* 1 when the run is still half made or half removed and no job will go on with it. It is marked
@@ -82,7 +63,7 @@ static int claim(struct node *node, const char *id, struct err *err)
     if (rc == 1)
         rc = run.state != CATALOG_RUN_READY;
     if (rc == 1) {
-        rc = has_job(node, id, err);
+        rc = run_has_job(node, id, err);
         rc = rc < 0 ? rc : rc == 0;
     }
     if (rc == 1) {
@@ -129,7 +110,7 @@ static int recover_run(struct recover *recover, const struct catalog_run *run, s
     char object[ID_LEN_MAX + 8];
     char found[48];
     struct err failure = ERR_INIT;
-    int rc = has_job(node, run->id, err);
+    int rc = run_has_job(node, run->id, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     snprintf(object, sizeof object, "run:%s", run->id);
@@ -140,7 +121,7 @@ static int recover_run(struct recover *recover, const struct catalog_run *run, s
     if (!recover->plan) {
         rc = ready ? mount_again(recover, run->id, &failure) : discard(node, run->id, &failure);
         /* A job has begun to work on it since the look; what it meets is its business. */
-        if (rc == 0 || (rc < 0 && has_job(node, run->id, NULL) == 1))
+        if (rc == 0 || (rc < 0 && run_has_job(node, run->id, NULL) == 1))
             return 0;
     }
     return recover_add(recover, &item, rc, &failure, err);

@@ -4,10 +4,6 @@
 #include "workspace_claim.h"
 #include "workspace_internal.h"
 
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
-
 /* --- Workspaces that are not what their row says --- */
 
 /* What will be done about it; NULL: it is as it should be. */
@@ -44,28 +40,11 @@ static const struct recover_item *find_item(const struct catalog_workspace *work
     return NULL;
 }
 
-/* Whether a job works on it now, or will. */
-static int has_job(struct recover *recover, const char *name, struct err *err)
-{
-    struct catalog_job *jobs = NULL;
-    size_t count = 0;
-    bool found = false;
-    char object[WORKSPACE_OBJECT_MAX];
-    snprintf(object, sizeof object, "workspace:%s", name);
-    int rc = catalog_job_list(recover->node->catalog, true, &jobs, &count, err);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        found = found || (jobs[i].object && strcmp(jobs[i].object, object) == 0);
-        catalog_job_free(&jobs[i]);
-    }
-    free(jobs);
-    return rc < 0 ? rc : found;
-}
-
 /* Mends what is so now that the claim is ours. */
 static int settle(struct recover *recover, const char *name, struct err *err)
 {
     cleanup_catalog_workspace struct catalog_workspace row = {0};
-    int rc = has_job(recover, name, err);
+    int rc = workspace_has_job(recover->node, name, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     rc = workspace_find(recover->node, name, &row, err);
@@ -80,7 +59,7 @@ static int take_workspace(struct recover *recover, const struct catalog_workspac
     struct err failure = ERR_INIT;
     char object[WORKSPACE_OBJECT_MAX];
     snprintf(object, sizeof object, "workspace:%s", workspace->name);
-    int rc = has_job(recover, workspace->name, err);
+    int rc = workspace_has_job(node, workspace->name, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     (void)volumes_status(node->volumes, workspace->volume.id, &status, NULL);

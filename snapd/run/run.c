@@ -17,6 +17,13 @@ int run_find(struct node *node, const char *id, struct catalog_run *ret, struct 
     return err_found(err, catalog_run_get(node->catalog, id, ret, &failure), &failure);
 }
 
+int run_has_job(struct node *node, const char *id, struct err *err)
+{
+    char object[ID_LEN_MAX + 8];
+    snprintf(object, sizeof object, "run:%s", id);
+    return catalog_job_works_on(node->catalog, object, err);
+}
+
 int run_open_upper(struct node *node, const char *id, struct err *err)
 {
     char name[ID_LEN_MAX + 8];

@@ -30,6 +30,9 @@ void run_paths_free(struct run_paths *paths);
 /* 1 and the row, 0 when there is none, or -errno. */
 int run_find(struct node *node, const char *id, struct catalog_run *ret, struct err *err);
 
+/* Whether a job works on the run now, or will: 1, 0, or -errno. */
+int run_has_job(struct node *node, const char *id, struct err *err);
+
 /* Reads the config of an image that is here. */
 int run_config_read(struct node *node, const char *image_digest, struct oci_config *ret,
                     struct err *err);

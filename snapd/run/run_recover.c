@@ -7,38 +7,7 @@
 #include "log.h"
 #include "run_internal.h"
 
-#include <fcntl.h>
 #include <string.h>
-
-struct recovery {
-    struct node *node;
-    struct catalog_job *jobs; /* owned */
-    size_t job_count;
-    struct catalog_run *runs; /* owned */
-    size_t run_count;
-    convert_stop *stop; /* may be NULL */
-    void *stop_arg;
-};
-
-static void recovery_free(struct recovery *recovery)
-{
-    for (size_t i = 0; i < recovery->job_count; i++)
-        catalog_job_free(&recovery->jobs[i]);
-    for (size_t i = 0; i < recovery->run_count; i++)
-        catalog_run_free(&recovery->runs[i]);
-    free(recovery->jobs);
-    free(recovery->runs);
-}
-
-static bool has_job(const struct recovery *recovery, const char *id)
-{
-    char object[ID_LEN_MAX + 8];
-    snprintf(object, sizeof object, "run:%s", id);
-    for (size_t i = 0; i < recovery->job_count; i++)
-        if (recovery->jobs[i].object && strcmp(recovery->jobs[i].object, object) == 0)
-            return true;
-    return false;
-}
 
 static int discard_idle(struct node *node, const char *id, const char *event, struct err *err)
 {
@@ -48,30 +17,30 @@ static int discard_idle(struct node *node, const char *id, const char *event, st
 
 /* A job of the run that goes on later finishes what it began to make or to remove; of a run that is
  * ready it may only make a snapshot, and would leave it unmounted. */
-static void recover_one(struct recovery *recovery, const struct catalog_run *run)
+static int recover_one(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                       void *stop_arg, struct err *err)
 {
-    struct node *node = recovery->node;
-    bool job_follows = has_job(recovery, run->id);
-    struct err failure = ERR_INIT;
-    int rc = id_check(run->id, "run ID", &failure);
-    if (rc < 0) {
-        log_event(LOG_ERROR, "run-not-recovered", "run", run->id, "error", failure.text, NULL);
-        return;
-    }
-    if (job_follows && run->state != CATALOG_RUN_READY)
-        return;
+    int rc = id_check(run->id, "run ID", err);
+    if (rc == 0 && run->state != CATALOG_RUN_READY)
+        rc = run_has_job(node, run->id, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
     switch (run->state) {
     case CATALOG_RUN_READY:
-        rc = run_mount_again(node, run, recovery->stop, recovery->stop_arg, &failure);
-        break;
+        return run_mount_again(node, run, stop, stop_arg, err);
     case CATALOG_RUN_REMOVING:
-        rc = discard_idle(node, run->id, "run-removed", &failure);
-        break;
+        return discard_idle(node, run->id, "run-removed", err);
     case CATALOG_RUN_CREATING: /* its job failed and could not undo it */
-        rc = discard_idle(node, run->id, NULL, &failure);
-        break;
+        return discard_idle(node, run->id, NULL, err);
     }
-    if (rc < 0)
+    return 0;
+}
+
+static void try_one(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                    void *stop_arg)
+{
+    struct err failure = ERR_INIT;
+    if (recover_one(node, run, stop, stop_arg, &failure) < 0)
         log_event(LOG_WARN, "run-not-recovered", "run", run->id, "state",
                   catalog_run_state_name(run->state), "error", failure.text, NULL);
 }
@@ -95,18 +64,18 @@ static void report_unknown(struct node *node)
 
 void run_recover(struct node *node, convert_stop *stop, void *stop_arg)
 {
-    cleanup_with(recovery_free) struct recovery recovery = {
-        .node = node, .stop = stop, .stop_arg = stop_arg};
+    struct catalog_run *runs = NULL;
+    size_t count = 0;
     struct err failure = ERR_INIT;
-    int rc = catalog_job_list(node->catalog, true, &recovery.jobs, &recovery.job_count, &failure);
-    if (rc == 0)
-        rc = catalog_run_list(node->catalog, &recovery.runs, &recovery.run_count, &failure);
-    if (rc < 0) {
+    if (catalog_run_list(node->catalog, &runs, &count, &failure) < 0) {
         log_event(LOG_ERROR, "runs-not-recovered", "error", failure.text, NULL);
         return;
     }
-    for (size_t i = 0; i < recovery.run_count; i++)
-        recover_one(&recovery, &recovery.runs[i]);
+    for (size_t i = 0; i < count; i++) {
+        try_one(node, &runs[i], stop, stop_arg);
+        catalog_run_free(&runs[i]);
+    }
+    free(runs);
     report_unknown(node);
     /* All references were taken. */
     if (layers_mount_sweep(node, &failure) < 0)

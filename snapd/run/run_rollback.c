@@ -11,7 +11,6 @@
 #include "run_kill.h"
 #include "snapshot.h"
 
-#include <fcntl.h>
 #include <string.h>
 
 struct rollback {

@@ -32,6 +32,8 @@ int workspace_job_result(struct job *job, const char *name, json_t **ret, struct
 /* 1 and the row, 0 when there is none, or -errno. */
 int workspace_find(struct node *node, const char *name, struct catalog_workspace *ret,
                    struct err *err);
+/* Whether a job works on the workspace now, or will: 1, 0, or -errno. */
+int workspace_has_job(struct node *node, const char *name, struct err *err);
 /* Whether a row speaks of the volume: 1, 0, or -errno. */
 int workspace_knows_volume(struct node *node, const char *id, struct err *err);
 /* ERR_CONFLICT for one that is half made or half removed. */

@@ -1,35 +1,24 @@
 #include "workspace_recover.h"
 
-#include "catalog_job.h"
 #include "fdio.h"
 #include "log.h"
 #include "workspace_internal.h"
 
-#include <fcntl.h>
-#include <string.h>
-
-bool workspace_recover_leaves(const struct catalog_workspace *workspace,
-                              const struct catalog_job *jobs, size_t count)
+/* What a job has left half done is left to it, but to bring back what was mounted: it may need
+ * that, as a resize does. */
+static int recover_one(struct node *node, const struct catalog_workspace *workspace,
+                       struct err *err)
 {
-    char object[WORKSPACE_OBJECT_MAX];
-    /* A job may need it mounted, as a resize does. */
-    if (workspace->volume.state == CATALOG_VOLUME_ATTACHED)
-        return false;
-    snprintf(object, sizeof object, "workspace:%s", workspace->name);
-    for (size_t i = 0; i < count; i++)
-        if (jobs[i].object && strcmp(jobs[i].object, object) == 0)
-            return true;
-    return false;
+    int rc = id_check(workspace->name, "workspace name", err);
+    if (rc == 0 && workspace->volume.state != CATALOG_VOLUME_ATTACHED)
+        rc = workspace_has_job(node, workspace->name, err);
+    return rc == 0 ? workspace_settle(node, workspace, err) : rc;
 }
 
-static void recover_one(struct node *node, const struct catalog_workspace *workspace,
-                        const struct catalog_job *jobs, size_t count)
+static void try_one(struct node *node, const struct catalog_workspace *workspace)
 {
     struct err failure = ERR_INIT;
-    int rc = id_check(workspace->name, "workspace name", &failure);
-    if (rc == 0 && !workspace_recover_leaves(workspace, jobs, count))
-        rc = workspace_settle(node, workspace, &failure);
-    if (rc < 0)
+    if (recover_one(node, workspace, &failure) < 0)
         log_event(LOG_WARN, "workspace-not-recovered", "workspace", workspace->name, "state",
                   catalog_volume_state_name(workspace->volume.state), "error", failure.text, NULL);
 }
@@ -49,24 +38,17 @@ static void report_unknown(struct node *node)
 
 static int recover_all(struct node *node, convert_stop *stop, void *stop_arg, struct err *err)
 {
-    struct catalog_job *jobs = NULL;
     struct catalog_workspace *rows = NULL;
-    size_t job_count = 0;
     size_t count = 0;
-    int rc = catalog_job_list(node->catalog, true, &jobs, &job_count, err);
-    if (rc == 0)
-        rc = catalog_workspace_list(node->catalog, &rows, &count, err);
+    int rc = catalog_workspace_list(node->catalog, &rows, &count, err);
     for (size_t i = 0; i < count; i++) {
         if (rc == 0 && stop)
             rc = stop(stop_arg, err);
         if (rc == 0)
-            recover_one(node, &rows[i], jobs, job_count);
+            try_one(node, &rows[i]);
         catalog_workspace_free(&rows[i]);
     }
-    for (size_t i = 0; i < job_count; i++)
-        catalog_job_free(&jobs[i]);
     free(rows);
-    free(jobs);
     return rc;
 }
 

@@ -14,10 +14,3 @@
 
 /* `stop` (may be NULL) ends it early; what is left is for the next start. */
 void workspace_recover(struct node *node, convert_stop *stop, void *stop_arg);
-
-struct catalog_job;
-struct catalog_workspace;
-/* Whether one of these jobs works on the workspace and will do what has to be done: all but bring
- * back what was mounted. */
-bool workspace_recover_leaves(const struct catalog_workspace *workspace,
-                              const struct catalog_job *jobs, size_t count);

@@ -5,8 +5,6 @@
 #include "log.h"
 #include "workspace.h"
 
-#include <string.h>
-
 int workspace_job_name(struct job *job, const char **ret, struct err *err)
 {
     const char *name = NULL;
@@ -46,6 +44,13 @@ int workspace_find(struct node *node, const char *name, struct catalog_workspace
 {
     struct err failure = ERR_INIT;
     return err_found(err, catalog_workspace_get(node->catalog, name, ret, &failure), &failure);
+}
+
+int workspace_has_job(struct node *node, const char *name, struct err *err)
+{
+    char object[WORKSPACE_OBJECT_MAX];
+    snprintf(object, sizeof object, "workspace:%s", name);
+    return catalog_job_works_on(node->catalog, object, err);
 }
 
 int workspace_knows_volume(struct node *node, const char *id, struct err *err)

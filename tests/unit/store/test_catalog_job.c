@@ -191,12 +191,15 @@ static void test_one_unfinished_job_per_object(void **state)
         int rc = add(fixture, second, &existing, &err);
         assert_failed(rc, &err, ERR_CONFLICT, "the job j-1 works on run:r");
         assert_failed(rc, &err, ERR_CONFLICT, "varve job wait j-1");
+        assert_int_equal(catalog_job_works_on(fixture->catalog, "run:r", NULL), 1);
         if (i == 0)
             start(fixture, "j-1");
     }
+    assert_int_equal(catalog_job_works_on(fixture->catalog, "run:q", NULL), 0);
     struct request elsewhere = {"j-3", "k", "run:q", NULL, 1, "{}"};
     assert_int_equal(add(fixture, elsewhere, &existing, NULL), 0);
     finish(fixture, "j-1", CATALOG_JOB_DONE);
+    assert_int_equal(catalog_job_works_on(fixture->catalog, "run:r", NULL), 0);
     assert_int_equal(add(fixture, second, &existing, NULL), 0);
     assert_null(existing);
 }
