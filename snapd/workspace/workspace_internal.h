@@ -42,6 +42,12 @@ int workspace_check_whole(const struct catalog_workspace *workspace, struct err 
 /* An event of a workspace: into the catalog, in the transaction that is open or one of its own, and
  * into the log. A catalog that cannot take it loses the event alone. `detail` may be NULL. */
 void workspace_event(struct node *node, const char *event, const char *name, const char *detail);
+/* The catalog's part of it, for any object. */
+void workspace_event_add(struct node *node, const char *event, const char *object,
+                         const char *detail);
+/* An event that those who use the workspace have to know of: it is the row's last incident too. */
+void workspace_incident(struct node *node, const struct catalog_workspace *workspace,
+                        const char *event, const char *incident);
 
 /* volumes_status(); all zeros for a volume whose directory somebody took away. */
 int workspace_status(struct node *node, const struct catalog_workspace *workspace,

@@ -73,11 +73,7 @@ static void fence_below(struct node *node, const struct catalog_workspace *works
         !waits_too_long(node, &status))
         return;
     tell_fenced(node, incident);
-    if (catalog_volume_set_incident(node->catalog, id, incident, &failure) < 0)
-        log_event(LOG_WARN, "incident-lost", "workspace", workspace->name, "error", failure.text,
-                  NULL);
-    workspace_event(node, "workspace-fenced", workspace->name, incident);
-    err_clear(&failure);
+    workspace_incident(node, workspace, "workspace-fenced", incident);
     if (volumes_fence(node->volumes, id, workspace->wanted ? workspace->mount.path : NULL,
                       &failure) < 0)
         log_event(LOG_WARN, "workspace-not-mended", "workspace", workspace->name, "error",

@@ -67,10 +67,7 @@ static void note_failure(struct node *node, const struct catalog_workspace *work
                  told ? told : "it was not mounted", workspace->mount.path, cause->text) < 0)
         text = NULL;
     const char *incident = text ? text : cause->text;
-    if (catalog_volume_set_incident(node->catalog, workspace->volume.id, incident, &failure) < 0)
-        log_event(LOG_WARN, "incident-lost", "workspace", workspace->name, "error", failure.text,
-                  NULL);
-    workspace_event(node, "workspace-not-recovered", workspace->name, incident);
+    workspace_incident(node, workspace, "workspace-not-recovered", incident);
     /* What was attached for nothing. */
     if (volumes_detach(node->volumes, workspace->volume.id, WORKSPACE_DETACH_MS, &failure) < 0)
         log_event(LOG_WARN, "workspace-still-attached", "workspace", workspace->name, "error",

@@ -71,17 +71,33 @@ int workspace_check_whole(const struct catalog_workspace *workspace, struct err 
     return rc;
 }
 
-void workspace_event(struct node *node, const char *event, const char *name, const char *detail)
+void workspace_event_add(struct node *node, const char *event, const char *object,
+                         const char *detail)
 {
-    char object[WORKSPACE_OBJECT_MAX];
     struct err failure = ERR_INIT;
-    snprintf(object, sizeof object, "workspace:%s", name);
     cleanup_json json_t *json = detail ? json_pack("{s:s}", "detail", detail) : NULL;
     cleanup_free char *text = json ? json_doc_dump(json) : NULL;
     if (catalog_event_add(node->catalog, event, object, text, &failure) < 0)
         log_event(LOG_WARN, "event-lost", "event", event, "object", object, "error", failure.text,
                   NULL);
+}
+
+void workspace_event(struct node *node, const char *event, const char *name, const char *detail)
+{
+    char object[WORKSPACE_OBJECT_MAX];
+    snprintf(object, sizeof object, "workspace:%s", name);
+    workspace_event_add(node, event, object, detail);
     log_event(LOG_INFO, event, "workspace", name, "detail", detail, NULL);
+}
+
+void workspace_incident(struct node *node, const struct catalog_workspace *workspace,
+                        const char *event, const char *incident)
+{
+    struct err failure = ERR_INIT;
+    if (catalog_volume_set_incident(node->catalog, workspace->volume.id, incident, &failure) < 0)
+        log_event(LOG_WARN, "incident-lost", "workspace", workspace->name, "error", failure.text,
+                  NULL);
+    workspace_event(node, event, workspace->name, incident);
 }
 
 int workspace_status(struct node *node, const struct catalog_workspace *workspace,

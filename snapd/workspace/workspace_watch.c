@@ -1,6 +1,5 @@
 #include "workspace_watch.h"
 
-#include "catalog_event.h"
 #include "log.h"
 #include "workspace_disk.h"
 #include "workspace_event_limit.h"
@@ -66,19 +65,14 @@ void workspace_watch_free(struct workspace_watch *watch)
 static void record(struct node *node, const char *id, const char *event, const char *detail)
 {
     cleanup_free char *name = NULL;
-    struct err failure = ERR_INIT;
     char object[WORKSPACE_OBJECT_MAX] = "keeper";
-    if (id && catalog_workspace_name(node->catalog, id, &name, &failure) == 1) {
+    if (id && catalog_workspace_name(node->catalog, id, &name, NULL) == 1) {
         workspace_event(node, event, name, detail);
         return;
     }
     if (id)
         snprintf(object, sizeof object, "volume:%s", id);
-    cleanup_json json_t *json = json_pack("{s:s?}", "detail", detail);
-    cleanup_free char *text = json ? json_doc_dump(json) : NULL;
-    if (catalog_event_add(node->catalog, event, object, text, &failure) < 0)
-        log_event(LOG_WARN, "event-lost", "event", event, "object", object, "error", failure.text,
-                  NULL);
+    workspace_event_add(node, event, object, detail);
     log_event(LOG_WARN, event, "object", object, "detail", detail, NULL);
 }
 
@@ -265,9 +259,7 @@ static void look_at_disk(struct workspace_watch *watch, int64_t now)
         watch->reserve_failed = true;
     } else if (action == WORKSPACE_DISK_RELEASE && watch->held > 0) {
         log_event(LOG_WARN, "volumes-reserve-released", "data", node->data_dir, NULL);
-        if (catalog_event_add(node->catalog, "volumes-reserve-released", "node", NULL, &failure) <
-            0)
-            log_event(LOG_WARN, "event-lost", "error", failure.text, NULL);
+        workspace_event_add(node, "volumes-reserve-released", "node", NULL);
     }
 }
 
