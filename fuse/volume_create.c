@@ -50,7 +50,7 @@ int volume_create_size(uint64_t size, uint64_t *ret, struct err *err)
         err_hint(err, "it can be between 64M and 1T");
         return rc;
     }
-    *ret = (size + VOLUME_SIZE_UNIT - 1) / VOLUME_SIZE_UNIT * VOLUME_SIZE_UNIT;
+    *ret = volume_round_size(size);
     return 0;
 }
 

@@ -20,6 +20,11 @@ enum {
 };
 #define VOLUME_SIZE_MIN ((uint64_t)64 << 20)
 #define VOLUME_SIZE_MAX ((uint64_t)1 << 40)
+/* The size that a volume gets when so many bytes are asked for. */
+static inline uint64_t volume_round_size(uint64_t size)
+{
+    return (size + VOLUME_SIZE_UNIT - 1) / VOLUME_SIZE_UNIT * VOLUME_SIZE_UNIT;
+}
 
 /* Of a chunk; the numbers stand in the disk map and in the live map. */
 enum volume_state {

@@ -66,12 +66,6 @@ static int check_free(struct node *node, const struct workspace_request *wanted,
     return rc;
 }
 
-/* The size that a volume gets when so many bytes are asked for. */
-static int64_t round_up(int64_t size)
-{
-    return (size + VOLUME_SIZE_UNIT - 1) / VOLUME_SIZE_UNIT * VOLUME_SIZE_UNIT;
-}
-
 static int check_known(const struct workspace_request *wanted,
                        const struct catalog_workspace *workspace, struct err *err)
 {
@@ -79,7 +73,8 @@ static int check_known(const struct workspace_request *wanted,
         int rc = check_mount(wanted, workspace, err);
         return rc < 0 ? rc : check_free(wanted->node, wanted, err);
     }
-    if (wanted->size > 0 && round_up(wanted->size) < workspace->volume.size) {
+    if (wanted->size > 0 &&
+        (int64_t)volume_round_size((uint64_t)wanted->size) < workspace->volume.size) {
         int rc = err_fail(err, ERR_INVALID, "workspace %s has %lld bytes and cannot become smaller",
                           wanted->name, (long long)workspace->volume.size);
         err_hint(err, "make a smaller one and copy; unused space is given back by itself");

@@ -48,7 +48,7 @@ static int read_request(struct job *job, struct request *ret, struct err *err)
         rc = find_volume_id(job, request.volume, err);
     if (rc < 0)
         return rc;
-    request.size = ((uint64_t)size + VOLUME_SIZE_UNIT - 1) / VOLUME_SIZE_UNIT * VOLUME_SIZE_UNIT;
+    request.size = volume_round_size((uint64_t)size);
     *ret = request;
     return 0;
 }

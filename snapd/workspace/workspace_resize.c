@@ -15,7 +15,7 @@ static int read_size(struct job *job, uint64_t *ret, struct err *err)
     if (size <= 0 || (uint64_t)size > VOLUME_SIZE_MAX)
         return err_fail(err, ERR_INVALID, "a workspace has at most %llu bytes, not %lld",
                         (unsigned long long)VOLUME_SIZE_MAX, (long long)size);
-    *ret = ((uint64_t)size + VOLUME_SIZE_UNIT - 1) / VOLUME_SIZE_UNIT * VOLUME_SIZE_UNIT;
+    *ret = volume_round_size((uint64_t)size);
     return 0;
 }
 
