@@ -119,3 +119,42 @@ void *chunk_site_buffer(size_t count)
     memset(buffer, 0xEE, count * VOLUME_BLOCK);
     return buffer;
 }
+
+int chunk_site_setup(void **state)
+{
+    if (scratch_setup(state) != 0)
+        return -1;
+    struct volume *volume = calloc(1, sizeof *volume);
+    assert_non_null(volume);
+    chunk_site_make(&volume->site, *state, VOLUME_SIZE_MIN);
+    volume->buffer = chunk_site_buffer(CHUNK_SITE_BUFFER_BLOCKS);
+    *state = volume;
+    return 0;
+}
+
+int chunk_site_teardown(void **state)
+{
+    struct volume *volume = *state;
+    chunk_site_leave(&volume->site);
+    *state = volume->site.scratch;
+    free(volume->buffer);
+    free(volume);
+    return scratch_teardown(state);
+}
+
+int put(struct volume *volume, int byte, uint64_t len, uint64_t offset)
+{
+    memset(volume->buffer, byte, len);
+    return chunk_io_write(&volume->site.io, volume->buffer, len, offset);
+}
+
+void assert_bytes(struct volume *volume, int byte, uint64_t len, uint64_t offset)
+{
+    memset(volume->buffer, 0xEE, len);
+    assert_int_equal(chunk_io_read(&volume->site.io, volume->buffer, len, offset), 0);
+    for (uint64_t i = 0; i < len; i++) {
+        if (volume->buffer[i] != (uint8_t)byte)
+            fail_msg("byte %llu is 0x%02x, not 0x%02x", (unsigned long long)(offset + i),
+                     volume->buffer[i], (unsigned)byte);
+    }
+}

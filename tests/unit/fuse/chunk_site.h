@@ -41,3 +41,20 @@ void chunk_site_leave(struct chunk_site *site);
 
 /* `count` blocks that the caller frees, aligned to blocks. */
 void *chunk_site_buffer(size_t count);
+
+/* For tests of one volume of the smallest size: *state is a struct volume. */
+struct volume {
+    struct chunk_site site;
+    uint8_t *buffer; /* CHUNK_SITE_BUFFER_BLOCKS */
+};
+enum {
+    CHUNK_SITE_BUFFER_BLOCKS = 64,
+};
+int chunk_site_setup(void **state);
+int chunk_site_teardown(void **state);
+#define with_volume(test)                                                                          \
+    cmocka_unit_test_setup_teardown(test, chunk_site_setup, chunk_site_teardown)
+/* Writes `len` times this byte; what chunk_io_write() returned. */
+int put(struct volume *volume, int byte, uint64_t len, uint64_t offset);
+/* The volume reads as `len` times this byte. */
+void assert_bytes(struct volume *volume, int byte, uint64_t len, uint64_t offset);

@@ -105,11 +105,6 @@ int __wrap_renameat2(int from, const char *old, int to, const char *new, unsigne
     return fail_rename ? refuse(fail_rename) : __real_renameat2(from, old, to, new, flags);
 }
 
-struct volume {
-    struct chunk_site site;
-    uint8_t *buffer; /* 64 blocks */
-};
-
 static void reset(void)
 {
     fail_write = fail_sync = fail_map = fail_map_sync = fail_punch = fail_rename = 0;
@@ -123,41 +118,13 @@ static int setup(void **state)
 {
     reset();
     data_inode = 0;
-    if (scratch_setup(state) != 0)
+    if (chunk_site_setup(state) != 0)
         return -1;
-    struct volume *volume = calloc(1, sizeof *volume);
-    assert_non_null(volume);
-    chunk_site_make(&volume->site, *state, VOLUME_SIZE_MIN);
-    volume->buffer = chunk_site_buffer(64);
+    const struct volume *volume = *state;
     struct stat st;
     assert_int_equal(fstat(volume->site.io.data_fd, &st), 0);
     data_inode = st.st_ino;
-    *state = volume;
     return 0;
-}
-
-static int teardown(void **state)
-{
-    struct volume *volume = *state;
-    chunk_site_leave(&volume->site);
-    *state = volume->site.scratch;
-    free(volume->buffer);
-    free(volume);
-    return scratch_teardown(state);
-}
-
-static int put(struct volume *volume, int byte, uint64_t len, uint64_t offset)
-{
-    memset(volume->buffer, byte, len);
-    return chunk_io_write(&volume->site.io, volume->buffer, len, offset);
-}
-
-static void assert_bytes(struct volume *volume, int byte, uint64_t len, uint64_t offset)
-{
-    memset(volume->buffer, 0xEE, len);
-    assert_int_equal(chunk_io_read(&volume->site.io, volume->buffer, len, offset), 0);
-    for (uint64_t i = 0; i < len; i++)
-        assert_int_equal(volume->buffer[i], byte);
 }
 
 static void assert_trace(const char *wanted)
@@ -386,16 +353,17 @@ static void test_ways_of_writing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_order_of_a_flush, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_order_of_a_new_map, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_punch_that_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_write_that_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_sync_of_data_that_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_sync_of_the_map_that_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_new_map_that_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_flushes_join, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_ways_of_writing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_order_of_a_flush, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_order_of_a_new_map, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_punch_that_fails, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_write_that_fails, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_sync_of_data_that_fails, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_sync_of_the_map_that_fails, setup,
+                                        chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_new_map_that_fails, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_flushes_join, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_ways_of_writing, setup, chunk_site_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

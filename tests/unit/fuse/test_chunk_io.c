@@ -19,54 +19,6 @@
 #define SIZE VOLUME_SIZE_MIN
 #define K    UINT64_C(1024)
 
-enum {
-    BUFFER_BLOCKS = 64
-};
-
-struct volume {
-    struct chunk_site site;
-    uint8_t *buffer;
-};
-
-static int setup(void **state)
-{
-    if (scratch_setup(state) != 0)
-        return -1;
-    struct volume *volume = calloc(1, sizeof *volume);
-    assert_non_null(volume);
-    chunk_site_make(&volume->site, *state, SIZE);
-    volume->buffer = chunk_site_buffer(BUFFER_BLOCKS);
-    *state = volume;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct volume *volume = *state;
-    chunk_site_leave(&volume->site);
-    *state = volume->site.scratch;
-    free(volume->buffer);
-    free(volume);
-    return scratch_teardown(state);
-}
-
-static int put(struct volume *volume, int byte, uint64_t len, uint64_t offset)
-{
-    memset(volume->buffer, byte, len);
-    return chunk_io_write(&volume->site.io, volume->buffer, len, offset);
-}
-
-static void assert_bytes(struct volume *volume, int byte, uint64_t len, uint64_t offset)
-{
-    memset(volume->buffer, 0xEE, len);
-    assert_int_equal(chunk_io_read(&volume->site.io, volume->buffer, len, offset), 0);
-    for (uint64_t i = 0; i < len; i++) {
-        if (volume->buffer[i] != (uint8_t)byte)
-            fail_msg("byte %llu is 0x%02x, not 0x%02x", (unsigned long long)(offset + i),
-                     volume->buffer[i], (unsigned)byte);
-    }
-}
-
 static uint32_t word(const struct volume *volume, uint64_t chunk)
 {
     return atomic_load(&volume->site.live.words[chunk]);
@@ -414,26 +366,26 @@ static void test_data_that_was_cut_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_new_volume_reads_zeros, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_zero_chunk_never_reads_data, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_first_write_fills_the_chunk, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_write_over_several_chunks, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_write_keeps_what_is_beside_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_discard_of_whole_chunks, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_discard_of_parts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_discard_of_everything, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_repeated_discard_gives_room_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_clean_becomes_changed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_absent_chunk, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_range_is_checked, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_flushed_survives_power_cut, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_kill_keeps_everything, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_more_records_than_fit_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_log_is_written_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_finish, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_resize, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wrong_size_of_data, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_data_that_was_cut_off, setup, teardown),
+        with_volume(test_new_volume_reads_zeros),
+        with_volume(test_zero_chunk_never_reads_data),
+        with_volume(test_first_write_fills_the_chunk),
+        with_volume(test_write_over_several_chunks),
+        with_volume(test_write_keeps_what_is_beside_it),
+        with_volume(test_discard_of_whole_chunks),
+        with_volume(test_discard_of_parts),
+        with_volume(test_discard_of_everything),
+        with_volume(test_repeated_discard_gives_room_back),
+        with_volume(test_clean_becomes_changed),
+        with_volume(test_absent_chunk),
+        with_volume(test_range_is_checked),
+        with_volume(test_flushed_survives_power_cut),
+        with_volume(test_kill_keeps_everything),
+        with_volume(test_more_records_than_fit_at_once),
+        with_volume(test_long_log_is_written_anew),
+        with_volume(test_finish),
+        with_volume(test_resize),
+        with_volume(test_wrong_size_of_data),
+        with_volume(test_data_that_was_cut_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
