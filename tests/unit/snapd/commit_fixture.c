@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 
 static const struct job_kind *const kinds[] = {&import_job,        &export_job,
                                                &image_rm_job,      &snapshot_create_job,
@@ -72,41 +71,21 @@ char *commit_output(const struct commit_world *world, const char *text)
 
 struct catalog_job commit_job(struct commit_world *world, const char *kind, const json_t *params)
 {
-    const struct job_request request = {.kind = kind, .params = params};
-    struct catalog_job job = {0};
-    struct err err = ERR_INIT;
-    cleanup_free char *id = NULL;
-    int rc = engine_submit(world->engine, &request, &id, &err);
-    assert_string_equal(err.text, "");
-    assert_int_equal(rc, 0);
-    assert_int_equal(engine_wait(world->engine, id, 300, &err), 1);
-    assert_int_equal(catalog_job_get(world->node->catalog, id, &job, &err), 0);
-    return job;
+    return job_fixture_run(world->node, &(struct job_request){.kind = kind, .params = params});
 }
 
 json_t *commit_done(struct commit_world *world, const char *kind, json_t *params)
 {
-    struct catalog_job job = commit_job(world, kind, params);
+    json_t *result = job_fixture_done(commit_job(world, kind, params));
     json_decref(params);
-    if (job.state != CATALOG_JOB_DONE)
-        fail_msg("%s: %s (%s)", kind, job.error_message, job.error_hint);
-    json_t *result = json_loads(job.result, 0, NULL);
-    assert_non_null(result);
-    catalog_job_free(&job);
     return result;
 }
 
 void commit_fails(struct commit_world *world, const char *kind, json_t *params, const char *code,
                   const char *words)
 {
-    struct catalog_job job = commit_job(world, kind, params);
+    job_fixture_failed(commit_job(world, kind, params), code, words);
     json_decref(params);
-    if (job.state != CATALOG_JOB_FAILED)
-        fail_msg("%s did not fail: %s", kind, job.result);
-    if (!strstr(job.error_message, words))
-        fail_msg("\"%s\" is not in: %s", words, job.error_message);
-    assert_string_equal(job.error_code, code);
-    catalog_job_free(&job);
 }
 
 /* The life of the process that a fault point ends. */
@@ -139,22 +118,6 @@ void commit_faulted(struct commit_world *world, const char *kind, json_t *params
     commit_world_start(world);
 }
 
-void commit_settle(struct commit_world *world)
-{
-    for (int i = 0; i < 3000; i++) {
-        struct catalog_job *jobs = NULL;
-        size_t count = 0;
-        assert_int_equal(catalog_job_list(world->node->catalog, true, &jobs, &count, NULL), 0);
-        for (size_t j = 0; j < count; j++)
-            catalog_job_free(&jobs[j]);
-        free(jobs);
-        if (count == 0)
-            return;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-    fail_msg("a job does not end");
-}
-
 json_t *commit_import_params(const struct commit_world *world, const char *file, const char *name)
 {
     json_t *params = json_pack("{s:s}", "path", scratch_path(world->scratch, file));
@@ -169,6 +132,45 @@ char *commit_import(struct commit_world *world, const char *file, const char *na
     char *digest = strdup(layer_str(result, "digest"));
     json_decref(result);
     return digest;
+}
+
+void commit_import_fails(struct commit_world *world, const char *file, const char *name,
+                         const char *code, const char *words)
+{
+    cleanup_free char *before = commit_blobs_on_disk(world);
+    size_t images = commit_count_images(world);
+    commit_fails(world, "image.import", commit_import_params(world, file, name), code, words);
+    commit_check_agreement(world);
+    cleanup_free char *after = commit_blobs_on_disk(world);
+    assert_string_equal(before, after);
+    assert_int_equal(commit_count_images(world), images);
+}
+
+void commit_import_killed(struct commit_world *world, const char *file, const char *name)
+{
+    static const char *const points[] = {"import.blobs-stored", "import.recorded",
+                                         "publish.before-rename", "publish.before-dir-sync"};
+    cleanup_free char *first = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s=kill", points[i]);
+        commit_faulted(world, "image.import", commit_import_params(world, file, name), fault);
+        commit_check_agreement(world);
+        char *again = commit_import(world, file, name);
+        assert_int_equal(catalog_image_remove(world->node->catalog, again, NULL), 0);
+        assert_int_equal(node_sync_index(world->node, NULL), 0);
+        if (first)
+            assert_string_equal(again, first);
+        free(first);
+        first = again;
+    }
+}
+
+struct catalog_image commit_image_row(struct commit_world *world, const char *digest)
+{
+    struct catalog_image image = {0};
+    assert_int_equal(catalog_image_get(world->node->catalog, digest, &image, NULL), 0);
+    return image;
 }
 
 void commit_make_tree(const struct commit_world *world)
@@ -272,7 +274,7 @@ static void check_blobs(struct commit_world *world)
 
 void commit_check_agreement(struct commit_world *world)
 {
-    commit_settle(world);
+    job_fixture_settle(world->node);
     check_blobs(world);
     cleanup_free char *left =
         commit_output(world, "ls -A data/tmp; find data/layout -name '.tmp-*'");

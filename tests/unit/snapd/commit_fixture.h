@@ -9,7 +9,7 @@
 
 #include "catalog_image.h"
 #include "catalog_snapshot.h"
-#include "engine.h"
+#include "job_fixture.h"
 #include "layer_list.h"
 #include "node.h"
 #include "scratch.h"
@@ -31,6 +31,8 @@ struct commit_world {
 /* For cmocka: everything is started. */
 int commit_world_setup(void **state);
 int commit_world_teardown(void **state);
+#define with_commit_world(test)                                                                    \
+    cmocka_unit_test_setup_teardown(test, commit_world_setup, commit_world_teardown)
 void commit_world_start(struct commit_world *world);
 void commit_world_stop(struct commit_world *world);
 
@@ -50,13 +52,20 @@ void commit_fails(struct commit_world *world, const char *kind, json_t *params, 
  * killed (kill) or the job failed (other actions). Takes `params` over. */
 void commit_faulted(struct commit_world *world, const char *kind, json_t *params,
                     const char *fault);
-/* Waits until no job is unfinished. */
-void commit_settle(struct commit_world *world);
 
 /* {"path": <scratch>/<file>, "name": name or nothing} */
 json_t *commit_import_params(const struct commit_world *world, const char *file, const char *name);
 /* Imports and returns the digest, which the caller frees. */
 char *commit_import(struct commit_world *world, const char *file, const char *name);
+/* The import must fail so and leave nothing: the blobs and images that were there before are there.
+ */
+void commit_import_fails(struct commit_world *world, const char *file, const char *name,
+                         const char *code, const char *words);
+/* Kills the import at each of its steps, and repeats it: the same image each time, which is removed
+ * again. */
+void commit_import_killed(struct commit_world *world, const char *file, const char *name);
+/* An image's row; the caller frees it. */
+struct catalog_image commit_image_row(struct commit_world *world, const char *digest);
 /* Makes the small root filesystem "tree" and its tar "tree.tar". */
 void commit_make_tree(const struct commit_world *world);
 

@@ -1,5 +1,6 @@
 #include "restore_site.h"
 
+#include "job_fixture.h"
 #include "log.h"
 #include "pull.h"
 #include "tree_look.h"
@@ -232,40 +233,20 @@ void install_image(struct restore_site *site, const struct made_image *image, co
 
 struct catalog_job run_job(struct restore_site *site, const char *kind, const char *reference)
 {
-    struct err err = ERR_INIT;
     cleanup_json json_t *params = json_pack("{s:s}", "reference", reference);
-    cleanup_free char *id = NULL;
-    const struct job_request request = {.kind = kind, .uid = 7, .params = params};
-    struct catalog_job row;
-    must(engine_submit(site->engine, &request, &id, &err), &err);
-    int rc = engine_wait(site->engine, id, 60, &err);
-    must(rc, &err);
-    assert_int_equal(rc, 1);
-    must(catalog_job_get(site->node->catalog, id, &row, &err), &err);
-    return row;
+    return job_fixture_run(site->node,
+                           &(struct job_request){.kind = kind, .uid = 7, .params = params});
 }
 
 json_t *run_job_ok(struct restore_site *site, const char *kind, const char *reference)
 {
-    struct err err = ERR_INIT;
-    struct catalog_job row = run_job(site, kind, reference);
-    json_t *result = NULL;
-    if (row.state != CATALOG_JOB_DONE)
-        fail_msg("%s %s: %s: %s", kind, reference, row.error_code, row.error_message);
-    must(json_doc_parse(row.result, strlen(row.result), "result", &result, &err), &err);
-    catalog_job_free(&row);
-    return result;
+    return job_fixture_done(run_job(site, kind, reference));
 }
 
 void run_job_bad(struct restore_site *site, const char *kind, const char *reference,
                  const char *code, const char *part)
 {
-    struct catalog_job row = run_job(site, kind, reference);
-    if (row.state != CATALOG_JOB_FAILED)
-        fail_msg("%s %s did not fail", kind, reference);
-    if (strcmp(row.error_code, code) != 0 || !strstr(row.error_message, part))
-        fail_msg("%s: %s\nwanted %s: ...%s...", row.error_code, row.error_message, code, part);
-    catalog_job_free(&row);
+    job_fixture_failed(run_job(site, kind, reference), code, part);
 }
 
 bool node_has_blob(struct restore_site *site, const struct digest *digest)

@@ -18,7 +18,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 
 static const struct job_kind *const kinds[] = {&run_create_job, &run_rm_job,       &run_reset_job,
                                                &run_mount_job,  &run_rollback_job, &recover_job};
@@ -346,63 +345,27 @@ void run_world_remote_image(struct run_world *world, const char *repository, con
 
 /* Jobs. */
 
-static json_t *parse_params(const char *params)
-{
-    cleanup_free char *text = strdup(params);
-    for (char *c = text; *c; c++)
-        if (*c == '\'')
-            *c = '"';
-    json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
-    return json;
-}
-
-static char *submit(struct run_world *world, const char *kind, const char *id, const char *params)
-{
-    cleanup_json json_t *json = parse_params(params);
-    char object[128];
-    char *job = NULL;
-    struct err err = ERR_INIT;
-    snprintf(object, sizeof object, "run:%s", id ? id : "");
-    struct job_request request = {
-        .kind = kind, .object = id ? object : NULL, .uid = 0, .params = json};
-    int rc = engine_submit(world->engine, &request, &job, &err);
-    assert_string_equal(err.text, "");
-    assert_int_equal(rc, 0);
-    return job;
-}
-
 struct catalog_job run_world_job(struct run_world *world, const char *kind, const char *id,
                                  const char *params)
 {
-    struct catalog_job row = {0};
-    cleanup_free char *job = submit(world, kind, id, params);
-    assert_int_equal(engine_wait(world->engine, job, 60, NULL), 1);
-    assert_int_equal(catalog_job_get(world->node->catalog, job, &row, NULL), 0);
-    return row;
+    char object[128];
+    cleanup_json json_t *json = job_fixture_json(params);
+    snprintf(object, sizeof object, "run:%s", id ? id : "");
+    return job_fixture_run(
+        world->node,
+        &(struct job_request){.kind = kind, .object = id ? object : NULL, .params = json});
 }
 
 json_t *run_world_job_ok(struct run_world *world, const char *kind, const char *id,
                          const char *params)
 {
-    struct catalog_job row = run_world_job(world, kind, id, params);
-    assert_string_equal(row.error_message ? row.error_message : "", "");
-    assert_int_equal(row.state, CATALOG_JOB_DONE);
-    json_t *result = json_loads(row.result, 0, NULL);
-    assert_non_null(result);
-    catalog_job_free(&row);
-    return result;
+    return job_fixture_done(run_world_job(world, kind, id, params));
 }
 
 void run_world_job_fails(struct run_world *world, const char *kind, const char *id,
                          const char *params, enum err_code code, const char *words)
 {
-    struct catalog_job row = run_world_job(world, kind, id, params);
-    assert_int_equal(row.state, CATALOG_JOB_FAILED);
-    assert_string_equal(row.error_code, err_code_name(code));
-    if (!strstr(row.error_message, words))
-        assert_string_equal(row.error_message, words);
-    catalog_job_free(&row);
+    job_fixture_failed(run_world_job(world, kind, id, params), err_code_name(code), words);
 }
 
 void run_world_create(struct run_world *world, const char *id)
@@ -436,20 +399,4 @@ void run_world_killed_job(struct run_world *world, const char *kind, const char 
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-}
-
-void run_world_settle(struct run_world *world)
-{
-    for (int i = 0; i < 600; i++) {
-        struct catalog_job *jobs = NULL;
-        size_t count = 0;
-        assert_int_equal(catalog_job_list(world->node->catalog, true, &jobs, &count, NULL), 0);
-        for (size_t j = 0; j < count; j++)
-            catalog_job_free(&jobs[j]);
-        free(jobs);
-        if (count == 0)
-            return;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-    fail_msg("jobs do not end");
 }

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "engine.h"
+#include "job_fixture.h"
 #include "node.h"
 #include "scratch.h"
 
@@ -64,8 +64,6 @@ void run_world_remove(struct run_world *world, const char *id);
  * the fault point was hit. */
 void run_world_killed_job(struct run_world *world, const char *kind, const char *id,
                           const char *params, const char *fault);
-/* Waits until no job is unfinished. */
-void run_world_settle(struct run_world *world);
 
 /* An image in which every second layer from the top is the same empty one, the others hold
  * "only-<number>" with "odd" in it, and no layer lists its root directory. Caller frees. */

@@ -282,7 +282,7 @@ static void test_kill_at_each_step(void **state)
         char fault[64];
         snprintf(fault, sizeof fault, "%s=kill", points[i]);
         commit_faulted(world, "image.export", export_params(world, "base:1", "out/x.tar"), fault);
-        commit_settle(world);
+        job_fixture_settle(world->node);
         cleanup_free char *seen = commit_output(
             world, "cmp good.tar out/x.tar; ls -A out; rm out/x.tar; python3 -c \"import sqlite3;"
                    "print(sqlite3.connect('file:data/catalog.db?mode=ro',uri=True).execute("
@@ -290,29 +290,26 @@ static void test_kill_at_each_step(void **state)
         assert_string_equal(seen, "x.tar\ndone");
         /* And for a client. */
         commit_faulted(world, "image.export", json_pack("{s:s}", "reference", "base:1"), fault);
-        commit_settle(world);
+        job_fixture_settle(world->node);
         commit_script(world, "cmp good.tar data/exports/j-*; rm data/exports/j-*");
         commit_check_agreement(world);
     }
 }
 
-#define export_test(fn)                                                                            \
-    cmocka_unit_test_setup_teardown(fn, commit_world_setup, commit_world_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        export_test(test_an_oci_archive),
-        export_test(test_the_bytes_are_always_the_same),
-        export_test(test_a_snapshot),
-        export_test(test_for_a_client),
-        export_test(test_what_is_there_is_not_replaced),
-        export_test(test_requests_that_cannot_be_met),
-        export_test(test_not_into_the_nodes_own_directories),
-        export_test(test_damaged_blobs),
-        export_test(test_a_full_disk),
-        export_test(test_removal_meanwhile),
-        export_test(test_kill_at_each_step),
+        with_commit_world(test_an_oci_archive),
+        with_commit_world(test_the_bytes_are_always_the_same),
+        with_commit_world(test_a_snapshot),
+        with_commit_world(test_for_a_client),
+        with_commit_world(test_what_is_there_is_not_replaced),
+        with_commit_world(test_requests_that_cannot_be_met),
+        with_commit_world(test_not_into_the_nodes_own_directories),
+        with_commit_world(test_damaged_blobs),
+        with_commit_world(test_a_full_disk),
+        with_commit_world(test_removal_meanwhile),
+        with_commit_world(test_kill_at_each_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,15 +95,12 @@ static void test_docker_archives_of_damaged_blobs(void **state)
     assert_string_equal(nothing, "data/exports:\n\ndata/tmp:\n\nout:");
 }
 
-#define export_test(fn)                                                                            \
-    cmocka_unit_test_setup_teardown(fn, commit_world_setup, commit_world_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        export_test(test_a_docker_archive),
-        export_test(test_docker_archives_of_foreign_images),
-        export_test(test_docker_archives_of_damaged_blobs),
+        with_commit_world(test_a_docker_archive),
+        with_commit_world(test_docker_archives_of_foreign_images),
+        with_commit_world(test_docker_archives_of_damaged_blobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,30 +7,13 @@
 #include <string.h>
 #include <sys/wait.h>
 
-static void import_fails(struct commit_world *world, const char *file, const char *name,
-                         const char *code, const char *words)
-{
-    cleanup_free char *before = commit_blobs_on_disk(world);
-    commit_fails(world, "image.import", commit_import_params(world, file, name), code, words);
-    commit_check_agreement(world);
-    cleanup_free char *after = commit_blobs_on_disk(world);
-    assert_string_equal(before, after);
-}
-
-static struct catalog_image get_image(struct commit_world *world, const char *digest)
-{
-    struct catalog_image image = {0};
-    assert_int_equal(catalog_image_get(world->node->catalog, digest, &image, NULL), 0);
-    return image;
-}
-
 static void test_root_filesystem(void **state)
 {
     struct commit_world *world = *state;
     commit_make_tree(world);
     json_t *result =
         commit_done(world, "image.import", commit_import_params(world, "tree.tar", "base:1"));
-    struct catalog_image image = get_image(world, layer_str(result, "digest"));
+    struct catalog_image image = commit_image_row(world, layer_str(result, "digest"));
     assert_string_equal(layer_str(result, "id"), image.digest);
     assert_int_equal(json_array_size(json_object_get(result, "layers")), 1);
     assert_string_equal(json_string_value(json_array_get(json_object_get(result, "names"), 0)),
@@ -112,7 +95,7 @@ static void architecture_is(struct commit_world *world, const char *script, cons
     static int number;
     snprintf(name, sizeof name, "arch:%d", ++number);
     cleanup_free char *digest = commit_import(world, "a.tar", name);
-    struct catalog_image image = get_image(world, digest);
+    struct catalog_image image = commit_image_row(world, digest);
     assert_string_equal(image.platform, expected);
     catalog_image_free(&image);
 }
@@ -148,7 +131,7 @@ static void test_golden_tree(void **state)
     };
     for (size_t i = 0; i < 2; i++) {
         cleanup_free char *digest = commit_import(world, cases[i].archive, i ? "p:1" : "g:1");
-        struct catalog_image image = get_image(world, digest);
+        struct catalog_image image = commit_image_row(world, digest);
         assert_string_equal(image.layers[0].diff_id, cases[i].diff_id);
         catalog_image_free(&image);
     }
@@ -186,7 +169,7 @@ static void test_names_from_paths(void **state)
     commit_script(world, "cp tree.tar 'My  Root.FS_12.TAR.gz'; cp tree.tar ___.tar");
     cleanup_free char *first = commit_import(world, "My  Root.FS_12.TAR.gz", NULL);
     cleanup_free char *second = commit_import(world, "___.tar", NULL);
-    struct catalog_image image = get_image(world, first);
+    struct catalog_image image = commit_image_row(world, first);
     assert_int_equal(image.name_count, 2);
     assert_string_equal(image.names[0], "image:latest");
     assert_string_equal(image.names[1], "my-root.fs_12:latest");
@@ -199,7 +182,7 @@ static void test_a_taken_name(void **state)
     commit_make_tree(world);
     cleanup_free char *first = commit_import(world, "tree.tar", "base:1");
     commit_script(world, "echo 2 >tree/etc/conf; tar -C tree -cf other.tar .");
-    import_fails(world, "other.tar", "base:1", "exists", "base:1 stands for another image");
+    commit_import_fails(world, "other.tar", "base:1", "exists", "base:1 stands for another image");
     cleanup_free char *digest = NULL;
     assert_int_equal(catalog_image_name_get(world->node->catalog, "base:1", &digest, NULL), 0);
     assert_string_equal(digest, first);
@@ -219,16 +202,17 @@ static void test_what_is_no_root_filesystem(void **state)
                   "mkdir w; touch w/.wh.x; tar -C w -cf wh.tar .;"
                   "python3 -c \"import tarfile;t=tarfile.open('up.tar','w');"
                   "t.addfile(tarfile.TarInfo('../../up'))\"");
-    import_fails(world, "empty.tar", "x:1", "invalid", "empty");
-    import_fails(world, "root.tar", "x:1", "invalid", "empty");
-    import_fails(world, "docker.tar", "x:1", "invalid", "no image: its manifest.json is empty");
-    import_fails(world, "tree", "x:1", "invalid", "no OCI image layout");
-    import_fails(world, "fifo", "x:1", "invalid", "neither a file nor a directory");
-    import_fails(world, "none.tar", "x:1", "not_found", "none.tar");
-    import_fails(world, "wh.tar", "x:1", "damaged", ".wh.x");
+    commit_import_fails(world, "empty.tar", "x:1", "invalid", "empty");
+    commit_import_fails(world, "root.tar", "x:1", "invalid", "empty");
+    commit_import_fails(world, "docker.tar", "x:1", "invalid",
+                        "no image: its manifest.json is empty");
+    commit_import_fails(world, "tree", "x:1", "invalid", "no OCI image layout");
+    commit_import_fails(world, "fifo", "x:1", "invalid", "neither a file nor a directory");
+    commit_import_fails(world, "none.tar", "x:1", "not_found", "none.tar");
+    commit_import_fails(world, "wh.tar", "x:1", "damaged", ".wh.x");
     static const char *const damaged[] = {"noise", "nothing", "cut.gz", "cut.tar", "up.tar"};
     for (size_t i = 0; i < ARRAY_SIZE(damaged); i++)
-        import_fails(world, damaged[i], "x:1", "damaged", damaged[i]);
+        commit_import_fails(world, damaged[i], "x:1", "damaged", damaged[i]);
     assert_int_equal(commit_count_images(world), 0);
 }
 
@@ -247,10 +231,10 @@ static void test_malformed_requests(void **state)
                  "not_found", "u-1");
     commit_fails(world, "image.import", json_pack("{s:i}", "path", 3), "damaged", "path");
     commit_make_tree(world);
-    import_fails(world, "tree.tar", "Bad Name", "invalid", "Bad Name");
-    import_fails(world, "tree.tar",
-                 "a@sha256:0000000000000000000000000000000000000000000000000000000000000000",
-                 "invalid", "digest");
+    commit_import_fails(world, "tree.tar", "Bad Name", "invalid", "Bad Name");
+    commit_import_fails(world, "tree.tar",
+                        "a@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                        "invalid", "digest");
 }
 
 static json_t *upload_params(void)
@@ -413,27 +397,24 @@ static void test_stop_in_the_middle(void **state)
     catalog_job_free(&job);
 }
 
-#define import_test(fn)                                                                            \
-    cmocka_unit_test_setup_teardown(fn, commit_world_setup, commit_world_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        import_test(test_root_filesystem),
-        import_test(test_one_tree_one_digest),
-        import_test(test_stock_tools_read_it),
-        import_test(test_golden_tree),
-        import_test(test_architecture),
-        import_test(test_names_from_paths),
-        import_test(test_a_taken_name),
-        import_test(test_what_is_no_root_filesystem),
-        import_test(test_malformed_requests),
-        import_test(test_an_upload_is_used_up),
-        import_test(test_kill_after_the_upload_is_gone),
-        import_test(test_kill_and_failure_at_each_step),
-        import_test(test_kill_and_the_source_is_gone),
-        import_test(test_several_at_once),
-        import_test(test_stop_in_the_middle),
+        with_commit_world(test_root_filesystem),
+        with_commit_world(test_one_tree_one_digest),
+        with_commit_world(test_stock_tools_read_it),
+        with_commit_world(test_golden_tree),
+        with_commit_world(test_architecture),
+        with_commit_world(test_names_from_paths),
+        with_commit_world(test_a_taken_name),
+        with_commit_world(test_what_is_no_root_filesystem),
+        with_commit_world(test_malformed_requests),
+        with_commit_world(test_an_upload_is_used_up),
+        with_commit_world(test_kill_after_the_upload_is_gone),
+        with_commit_world(test_kill_and_failure_at_each_step),
+        with_commit_world(test_kill_and_the_source_is_gone),
+        with_commit_world(test_several_at_once),
+        with_commit_world(test_stop_in_the_middle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

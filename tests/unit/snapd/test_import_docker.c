@@ -44,23 +44,6 @@ static char *make(const struct commit_world *world, const char *file, const char
                               world->scratch->path, file, file, maker, script);
 }
 
-static struct catalog_image get_image(struct commit_world *world, const char *digest)
-{
-    struct catalog_image image = {0};
-    assert_int_equal(catalog_image_get(world->node->catalog, digest, &image, NULL), 0);
-    return image;
-}
-
-static void import_fails(struct commit_world *world, const char *file, const char *code,
-                         const char *words)
-{
-    commit_fails(world, "image.import", commit_import_params(world, file, "x:1"), code, words);
-    commit_check_agreement(world);
-    cleanup_free char *left = commit_blobs_on_disk(world);
-    assert_string_equal(left, "");
-    assert_int_equal(commit_count_images(world), 0);
-}
-
 static void test_one_image(void **state)
 {
     struct commit_world *world = *state;
@@ -69,7 +52,7 @@ static void test_one_image(void **state)
              "a, b = tar('one'), tar('two'); e = image([a, b], ['web:2']); finish([e])\n"
              "print('sha256:' + e['Config'][:64], 'sha256:' + sha(a), 'sha256:' + sha(b))");
     cleanup_free char *digest = commit_import(world, "a.tar", NULL);
-    struct catalog_image image = get_image(world, digest);
+    struct catalog_image image = commit_image_row(world, digest);
     char have[300];
     snprintf(have, sizeof have, "%s %s %s", image.config_digest, image.layers[0].diff_id,
              image.layers[1].diff_id);
@@ -137,7 +120,7 @@ static void test_packed_layers_stay_as_they_are(void **state)
              "add('l.tar.gz', g)\n"
              "finish([dict(Config='c', RepoTags=None, Layers=['l.tar.gz'])]); print(sha(g))");
     cleanup_free char *digest = commit_import(world, "a.tar", "a:1");
-    struct catalog_image image = get_image(world, digest);
+    struct catalog_image image = commit_image_row(world, digest);
     assert_string_equal(image.layers[0].digest + 7, want);
     assert_string_equal(image.layers[0].media_type, OCI_MEDIA_LAYER_GZIP);
     catalog_image_free(&image);
@@ -152,7 +135,7 @@ static void test_the_same_layer_twice(void **state)
               "a, b = tar('one'), tar('two'); c = config([a, b, a]); add('c', c); add('a', a)\n"
               "add('b', b); finish([dict(Config='c', RepoTags=None, Layers=['a', 'b', 'a'])])"));
     cleanup_free char *digest = commit_import(world, "a.tar", "a:1");
-    struct catalog_image image = get_image(world, digest);
+    struct catalog_image image = commit_image_row(world, digest);
     assert_int_equal(image.layer_count, 3);
     assert_string_equal(image.layers[0].digest, image.layers[2].digest);
     assert_string_not_equal(image.layers[0].chain_id, image.layers[2].chain_id);
@@ -174,10 +157,12 @@ static void test_several_images(void **state)
               "two = image([tar('two')], ['docker.io/library/db:2'])\n"
               "three = image([tar('three')], ['localhost/own:3', 'h:5/own:3'])\n"
               "finish([one, two, three, image([tar('four')], None)])"));
-    import_fails(world, "a.tar", "invalid",
-                 "several images: web:1, web:latest, docker.io/library/db:2, localhost/own:3, "
-                 "h:5/own:3, one without a name");
-    import_fails(world, "a.tar:none:1", "not_found", "no image called none:1; it has: web:1");
+    commit_import_fails(
+        world, "a.tar", "x:1", "invalid",
+        "several images: web:1, web:latest, docker.io/library/db:2, localhost/own:3, "
+        "h:5/own:3, one without a name");
+    commit_import_fails(world, "a.tar:none:1", "x:1", "not_found",
+                        "no image called none:1; it has: web:1");
     static const struct {
         const char *file, *name, *content;
     } cases[] = {{"a.tar:web:1", "n:1", "one"},   {"a.tar:web", "n:2", "one"},
@@ -186,7 +171,7 @@ static void test_several_images(void **state)
                  {"a.tar", "web:1", "one"},       {"a.tar", "db:2", "two"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         cleanup_free char *digest = commit_import(world, cases[i].file, cases[i].name);
-        struct catalog_image image = get_image(world, digest);
+        struct catalog_image image = commit_image_row(world, digest);
         cleanup_free char *content =
             layer_shell_output("cd '%s'; zstd -dcq data/layout/blobs/sha256/%s | tar -xO",
                                world->scratch->path, image.layers[0].digest + 7);
@@ -301,7 +286,7 @@ static void test_bad_archives(void **state)
     struct commit_world *world = *state;
     for (size_t i = 0; i < ARRAY_SIZE(bad_archives); i++) {
         free(make(world, "bad.tar", bad_archives[i].script));
-        import_fails(world, "bad.tar", bad_archives[i].code, bad_archives[i].words);
+        commit_import_fails(world, "bad.tar", "x:1", bad_archives[i].code, bad_archives[i].words);
     }
 }
 
@@ -318,7 +303,7 @@ static void test_root_filesystems_that_look_like_one(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(scripts); i++) {
         free(make(world, "root.tar", scripts[i]));
         cleanup_free char *digest = commit_import(world, "root.tar", "root:1");
-        struct catalog_image image = get_image(world, digest);
+        struct catalog_image image = commit_image_row(world, digest);
         assert_int_equal(image.layer_count, 1);
         catalog_image_free(&image);
         commit_fails(world, "image.import", commit_import_params(world, "root.tar:a:1", "x:1"),
@@ -337,33 +322,20 @@ static void test_a_taken_name_and_kills(void **state)
     commit_fails(world, "image.import", commit_import_params(world, "b.tar", "a:1"), "exists",
                  "a:1");
     commit_check_agreement(world);
-    static const char *const points[] = {"import.blobs-stored", "import.recorded",
-                                         "publish.before-rename", "publish.before-dir-sync"};
-    for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
-        char fault[64];
-        snprintf(fault, sizeof fault, "%s=kill", points[i]);
-        commit_faulted(world, "image.import", commit_import_params(world, "b.tar", "b:1"), fault);
-        commit_check_agreement(world);
-        cleanup_free char *again = commit_import(world, "b.tar", "b:1");
-        assert_int_equal(catalog_image_remove(world->node->catalog, again, NULL), 0);
-        assert_int_equal(node_sync_index(world->node, NULL), 0);
-    }
+    commit_import_killed(world, "b.tar", "b:1");
 }
-
-#define import_test(fn)                                                                            \
-    cmocka_unit_test_setup_teardown(fn, commit_world_setup, commit_world_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        import_test(test_one_image),
-        import_test(test_layouts_of_archives),
-        import_test(test_packed_layers_stay_as_they_are),
-        import_test(test_the_same_layer_twice),
-        import_test(test_several_images),
-        import_test(test_bad_archives),
-        import_test(test_root_filesystems_that_look_like_one),
-        import_test(test_a_taken_name_and_kills),
+        with_commit_world(test_one_image),
+        with_commit_world(test_layouts_of_archives),
+        with_commit_world(test_packed_layers_stay_as_they_are),
+        with_commit_world(test_the_same_layer_twice),
+        with_commit_world(test_several_images),
+        with_commit_world(test_bad_archives),
+        with_commit_world(test_root_filesystems_that_look_like_one),
+        with_commit_world(test_a_taken_name_and_kills),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

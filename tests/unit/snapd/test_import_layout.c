@@ -8,16 +8,6 @@
 
 #define MAKE_ONE "d = image('v1', 'hello'); finish([d]); print(d['digest'])"
 
-static void import_fails(struct commit_world *world, const char *file, const char *code,
-                         const char *words)
-{
-    commit_fails(world, "image.import", commit_import_params(world, file, "x:1"), code, words);
-    commit_check_agreement(world);
-    cleanup_free char *left = commit_blobs_on_disk(world);
-    assert_string_equal(left, "");
-    assert_int_equal(commit_count_images(world), 0);
-}
-
 static void test_the_image_stays_what_it_is(void **state)
 {
     struct commit_world *world = *state;
@@ -28,8 +18,7 @@ static void test_the_image_stays_what_it_is(void **state)
     assert_string_equal(json_string_value(json_array_get(json_object_get(result, "names"), 0)),
                         "lay:latest");
     json_decref(result);
-    struct catalog_image image = {0};
-    assert_int_equal(catalog_image_get(world->node->catalog, digest, &image, NULL), 0);
+    struct catalog_image image = commit_image_row(world, digest);
     assert_string_equal(image.platform, "linux/amd64");
     assert_string_equal(image.layers[0].diff_id, image.layers[0].chain_id);
     catalog_image_free(&image);
@@ -62,8 +51,7 @@ static void test_layouts_of_stock_tools(void **state)
     cleanup_free char *expected =
         commit_output(world, "skopeo inspect oci:um:v1 | grep '\"Digest\"' | cut -d'\"' -f4");
     assert_string_equal(first, expected);
-    struct catalog_image image = {0};
-    assert_int_equal(catalog_image_get(world->node->catalog, second, &image, NULL), 0);
+    struct catalog_image image = commit_image_row(world, second);
     assert_int_equal(image.layer_count, 2);
     catalog_image_free(&image);
     commit_check_agreement(world);
@@ -78,9 +66,10 @@ static void test_several_images(void **state)
                            "finish([a, b, image(None, 'three')]); print(a['digest']); "
                            "print(b['digest'])");
     commit_script(world, "tar -C lay -cf lay.tar .");
-    import_fails(world, "lay", "invalid", "several images: a, images/b:2");
-    import_fails(world, "lay:c", "not_found", "no image called c; it has: a, images/b:2");
-    import_fails(world, "lay.tar", "invalid", "several images");
+    commit_import_fails(world, "lay", "x:1", "invalid", "several images: a, images/b:2");
+    commit_import_fails(world, "lay:c", "x:1", "not_found",
+                        "no image called c; it has: a, images/b:2");
+    commit_import_fails(world, "lay.tar", "x:1", "invalid", "several images");
     cleanup_free char *first = commit_import(world, "lay:a", NULL);
     cleanup_free char *second = commit_import(world, "lay.tar:images/b:2", NULL);
     assert_memory_equal(digests, first, strlen(first));
@@ -124,14 +113,14 @@ static void test_no_image_for_this_machine(void **state)
     struct commit_world *world = *state;
     free(commit_make_layout(world, "lay",
                             "finish([image(None, 'a', 's390x'), image(None, 'b', 'ppc64le')])"));
-    import_fails(world, "lay", "not_found", "s390x");
+    commit_import_fails(world, "lay", "x:1", "not_found", "s390x");
     free(commit_make_layout(world, "deep",
                             "d = image(None, 'd')\n"
                             "for n in range(6): d = blob(index([d]), O + 'index.v1+json')\n"
                             "finish([d])"));
-    import_fails(world, "deep", "too_large", "nested");
+    commit_import_fails(world, "deep", "x:1", "too_large", "nested");
     free(commit_make_layout(world, "none", "finish([])"));
-    import_fails(world, "none", "invalid", "no image");
+    commit_import_fails(world, "none", "x:1", "invalid", "no image");
 }
 
 /* Each way in which a layout can be broken; `script` damages a sound one in lay. */
@@ -163,7 +152,7 @@ static void test_damaged_layouts(void **state)
         commit_script(world, "rm -rf lay");
         free(commit_make_layout(world, "lay", MAKE_ONE));
         layer_shell("cd '%s'; %s", world->scratch->path, cases[i].script);
-        import_fails(world, "lay", cases[i].code, cases[i].words);
+        commit_import_fails(world, "lay", "x:1", cases[i].code, cases[i].words);
     }
 }
 
@@ -171,16 +160,16 @@ static void test_documents_that_do_not_fit(void **state)
 {
     struct commit_world *world = *state;
     free(commit_make_layout(world, "diffs", "finish([image('v1', 'a', diffs=[])])"));
-    import_fails(world, "diffs", "damaged", "diff");
+    commit_import_fails(world, "diffs", "x:1", "damaged", "diff");
     free(commit_make_layout(
         world, "foreign",
         "finish([image('v1', 'a', media=O + 'layer.nondistributable.v1.tar+gzip')])"));
-    import_fails(world, "foreign", "unsupported", "foreign");
+    commit_import_fails(world, "foreign", "x:1", "unsupported", "foreign");
     free(commit_make_layout(world, "artifact",
                             "c = blob({}, 'application/vnd.example+json')\n"
                             "finish([blob(dict(schemaVersion=2, config=c, layers=[c]), "
                             "O + 'manifest.v1+json')])"));
-    import_fails(world, "artifact", "unsupported", "artifact");
+    commit_import_fails(world, "artifact", "x:1", "unsupported", "artifact");
 }
 
 /* A name that stands for another image is refused before the blobs are copied. */
@@ -219,38 +208,26 @@ static void test_shared_blobs(void **state)
 static void test_kill_at_each_step(void **state)
 {
     struct commit_world *world = *state;
-    static const char *const points[] = {"import.blobs-stored", "import.recorded",
-                                         "publish.before-rename", "publish.before-dir-sync"};
     cleanup_free char *digest = commit_make_layout(world, "lay", MAKE_ONE);
-    for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
-        char fault[64];
-        snprintf(fault, sizeof fault, "%s=kill", points[i]);
-        commit_faulted(world, "image.import", commit_import_params(world, "lay", "k:1"), fault);
-        commit_check_agreement(world);
-        cleanup_free char *again = commit_import(world, "lay", "k:1");
-        assert_string_equal(again, digest);
-        assert_int_equal(catalog_image_remove(world->node->catalog, again, NULL), 0);
-        assert_int_equal(node_sync_index(world->node, NULL), 0);
-    }
+    commit_import_killed(world, "lay", "k:1");
+    cleanup_free char *again = commit_import(world, "lay", "k:1");
+    assert_string_equal(again, digest);
 }
-
-#define import_test(fn)                                                                            \
-    cmocka_unit_test_setup_teardown(fn, commit_world_setup, commit_world_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        import_test(test_the_image_stays_what_it_is),
-        import_test(test_archives_of_layouts),
-        import_test(test_layouts_of_stock_tools),
-        import_test(test_several_images),
-        import_test(test_platforms),
-        import_test(test_no_image_for_this_machine),
-        import_test(test_damaged_layouts),
-        import_test(test_documents_that_do_not_fit),
-        import_test(test_a_taken_name),
-        import_test(test_shared_blobs),
-        import_test(test_kill_at_each_step),
+        with_commit_world(test_the_image_stays_what_it_is),
+        with_commit_world(test_archives_of_layouts),
+        with_commit_world(test_layouts_of_stock_tools),
+        with_commit_world(test_several_images),
+        with_commit_world(test_platforms),
+        with_commit_world(test_no_image_for_this_machine),
+        with_commit_world(test_damaged_layouts),
+        with_commit_world(test_documents_that_do_not_fit),
+        with_commit_world(test_a_taken_name),
+        with_commit_world(test_shared_blobs),
+        with_commit_world(test_kill_at_each_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -315,7 +315,7 @@ static void test_killed(void **state)
         assert_string_equal(run_world_state(world, id), "creating");
         run_world_start(world);
         run_recover(world->node, NULL, NULL);
-        run_world_settle(world);
+        job_fixture_settle(world->node);
         run_world_assert_ready(world, id);
         run_world_remove(world, id);
         run_world_assert_gone(world, id);

@@ -271,7 +271,7 @@ static void test_ready_run_with_a_job(void **state)
     assert_string_equal(run_world_state(world, "r1"), "ready");
     run_world_assert_ready(world, "r1");
     run_world_start(world);
-    run_world_settle(world);
+    job_fixture_settle(world->node);
     run_world_assert_gone(world, "r1");
 }
 
@@ -287,7 +287,7 @@ static void test_creations_with_jobs_are_left_alone(void **state)
     assert_string_equal(run_world_state(world, "r1"), "creating");
     assert_true(run_world_exists(world, "data/runs/r1/upper"));
     run_world_start(world);
-    run_world_settle(world);
+    job_fixture_settle(world->node);
     run_world_assert_ready(world, "r1");
 }
 #endif

@@ -216,7 +216,7 @@ static void test_killed(void **state)
         if (!old)
             run_world_write(world, "run/runs/r1/rootfs/later", "kept");
         run_world_start(world);
-        run_world_settle(world);
+        job_fixture_settle(world->node);
         assert_reset(world);
         if (!old)
             run_world_assert_file(world, "run/runs/r1/rootfs/later", "kept");

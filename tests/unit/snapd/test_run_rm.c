@@ -209,7 +209,7 @@ static void test_killed(void **state)
         assert_string_equal(run_world_state(world, "r1"), i / 2 == 0 ? "ready" : "removing");
         run_recover(world->node, NULL, NULL);
         run_world_start(world);
-        run_world_settle(world);
+        job_fixture_settle(world->node);
         run_world_assert_gone(world, "r1");
         run_world_create(world, "r1");
     }
@@ -222,7 +222,7 @@ static void test_killed_at_the_end(void **state)
     run_world_stop(world);
     run_world_killed_job(world, "run.rm", "r1", rm_params, "job.before-finish=kill");
     run_world_start(world);
-    run_world_settle(world);
+    job_fixture_settle(world->node);
     run_world_assert_gone(world, "r1");
     struct catalog_job *jobs = NULL;
     size_t count = 0;

@@ -192,7 +192,7 @@ static void test_killed(void **state)
         run_recover(world->node, NULL, NULL);
         assert_image(world, i > 3);
         run_world_start(world);
-        run_world_settle(world);
+        job_fixture_settle(world->node);
         assert_image(world, true);
         assert_int_equal(count_snapshots(world), before + 1);
         json_decref(run_world_job_ok(world, "run.rollback", "r1", "{'id':'r1','snapshot':'base'}"));
@@ -218,7 +218,7 @@ static void test_an_image_that_goes_meanwhile(void **state)
     run_recover(world->node, NULL, NULL);
     assert_image(world, false);
     run_world_start(world);
-    run_world_settle(world);
+    job_fixture_settle(world->node);
     assert_image(world, false);
     assert_int_equal(run_world_count(world, "data/layers"), count);
 }

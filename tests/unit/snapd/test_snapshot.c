@@ -346,26 +346,23 @@ static void test_an_id_that_is_taken(void **state)
     commit_check_agreement(world);
 }
 
-#define snapshot_test(fn)                                                                          \
-    cmocka_unit_test_setup_teardown(fn, commit_world_setup, commit_world_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        snapshot_test(test_result_and_record),
-        snapshot_test(test_documents),
-        snapshot_test(test_layer_of_an_overlay),
-        snapshot_test(test_nothing_changed),
-        snapshot_test(test_names),
-        snapshot_test(test_runs_that_cannot_be_captured),
+        with_commit_world(test_result_and_record),
+        with_commit_world(test_documents),
+        with_commit_world(test_layer_of_an_overlay),
+        with_commit_world(test_nothing_changed),
+        with_commit_world(test_names),
+        with_commit_world(test_runs_that_cannot_be_captured),
 #ifdef VARVE_FAULT_POINTS
-        snapshot_test(test_a_process_that_comes_late),
+        with_commit_world(test_a_process_that_comes_late),
 #endif
-        snapshot_test(test_what_cannot_be_stored),
-        snapshot_test(test_an_image_that_is_full),
-        snapshot_test(test_a_failure_leaves_nothing),
-        snapshot_test(test_kill_at_each_step),
-        snapshot_test(test_an_id_that_is_taken),
+        with_commit_world(test_what_cannot_be_stored),
+        with_commit_world(test_an_image_that_is_full),
+        with_commit_world(test_a_failure_leaves_nothing),
+        with_commit_world(test_kill_at_each_step),
+        with_commit_world(test_an_id_that_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

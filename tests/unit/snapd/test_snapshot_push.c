@@ -390,27 +390,25 @@ static void test_remove_while_the_remote_is_gone(void **state)
     use_remote(world, NULL);
 }
 
-#define push_test(fn) cmocka_unit_test_setup_teardown(fn, commit_world_setup, commit_world_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        push_test(test_push_to_the_embedded_remote),
-        push_test(test_push_without_the_local_image),
-        push_test(test_a_local_blob_is_missing_or_damaged),
-        push_test(test_remote_does_not_answer),
-        push_test(test_a_tag_that_is_taken),
-        push_test(test_kill_at_each_step_of_a_push),
-        push_test(test_unknown_snapshot),
-        push_test(test_remove),
-        push_test(test_remove_what_is_in_use),
-        push_test(test_remove_keeps_an_image_with_another_name),
-        push_test(test_remove_without_the_local_image),
-        push_test(test_remove_with_another_remote),
-        push_test(test_kill_at_each_step_of_a_removal),
-        push_test(test_registry_with_deletes),
-        push_test(test_registry_that_refuses_deletes),
-        push_test(test_remove_while_the_remote_is_gone),
+        with_commit_world(test_push_to_the_embedded_remote),
+        with_commit_world(test_push_without_the_local_image),
+        with_commit_world(test_a_local_blob_is_missing_or_damaged),
+        with_commit_world(test_remote_does_not_answer),
+        with_commit_world(test_a_tag_that_is_taken),
+        with_commit_world(test_kill_at_each_step_of_a_push),
+        with_commit_world(test_unknown_snapshot),
+        with_commit_world(test_remove),
+        with_commit_world(test_remove_what_is_in_use),
+        with_commit_world(test_remove_keeps_an_image_with_another_name),
+        with_commit_world(test_remove_without_the_local_image),
+        with_commit_world(test_remove_with_another_remote),
+        with_commit_world(test_kill_at_each_step_of_a_removal),
+        with_commit_world(test_registry_with_deletes),
+        with_commit_world(test_registry_that_refuses_deletes),
+        with_commit_world(test_remove_while_the_remote_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,7 +131,7 @@ static void test_a_stop_while_a_job_waits(void **state)
         nap();
     workspace_world_stop(world);
     workspace_world_start(world);
-    workspace_world_settle(world);
+    job_fixture_settle(world->node);
     assert_string_equal(workspace_world_rows(world, "w"), "none");
 }
 

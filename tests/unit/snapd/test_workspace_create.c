@@ -119,7 +119,7 @@ static void test_a_kill_anywhere(void **state)
         snprintf(name, sizeof name, "w%zu", i);
         assert_true(workspace_world_killed(world, "workspace.create", name, "{}", faults[i]));
         workspace_world_start(world);
-        workspace_world_settle(world);
+        job_fixture_settle(world->node);
         assert_string_equal(workspace_world_rows(world, name), "detached at nowhere");
         assert_int_equal(fake_volumes_count(), i + 1);
     }

@@ -229,7 +229,7 @@ static void test_a_kill_anywhere(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
         assert_true(workspace_world_killed(world, "workspace.mount", "w", at, faults[i]));
         workspace_world_start(world);
-        workspace_world_settle(world);
+        job_fixture_settle(world->node);
         assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
         assert_string_equal(workspace_world_state(world, "w"), "mounted");
         assert_string_equal(workspace_world_incident(world, "w"), "");

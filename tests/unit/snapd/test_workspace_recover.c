@@ -23,7 +23,7 @@ static void restart(struct workspace_world *world)
 {
     workspace_world_stop(world);
     workspace_world_start(world);
-    workspace_world_settle(world);
+    job_fixture_settle(world->node);
 }
 
 static void set_boot(struct workspace_world *world, const char *boot)
@@ -186,7 +186,7 @@ static void test_kills_while_it_is_brought_back(void **state)
         fake_volumes_only()->dead = true;
         assert_true(workspace_world_killed(world, "recover", "other", "{}", faults[i]));
         workspace_world_start(world);
-        workspace_world_settle(world);
+        job_fixture_settle(world->node);
         assert_mounted(world);
     }
 }

@@ -120,7 +120,7 @@ static void test_a_kill_anywhere(void **state)
         snprintf(params, sizeof params, "{'size': %d}", (int)(65 + i) << 20);
         assert_true(workspace_world_killed(world, "workspace.resize", "w", params, faults[i]));
         workspace_world_start(world);
-        workspace_world_settle(world);
+        job_fixture_settle(world->node);
         assert_size(world, (int64_t)(65 + i));
         assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
         assert_false(fake_volumes_only()->attached);
@@ -129,7 +129,7 @@ static void test_a_kill_anywhere(void **state)
     assert_true(workspace_world_killed(world, "workspace.resize", "w", twice,
                                        "workspace.resize-grown=kill"));
     workspace_world_start(world);
-    workspace_world_settle(world);
+    job_fixture_settle(world->node);
     assert_size(world, 128);
     assert_string_equal(workspace_world_rows(world, "w"), "attached at at mounted");
 }

@@ -66,7 +66,7 @@ static void test_a_kill_anywhere(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
         assert_true(workspace_world_killed(world, "workspace.rm", "w", "{}", faults[i]));
         workspace_world_start(world);
-        workspace_world_settle(world);
+        job_fixture_settle(world->node);
         assert_gone(world);
         workspace_world_do(world, "workspace.create", "w", "{}");
     }

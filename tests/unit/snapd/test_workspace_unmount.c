@@ -140,7 +140,7 @@ static void test_a_kill_anywhere(void **state)
         assert_true(workspace_world_killed(world, "workspace.unmount", "w", cases[i].params,
                                            cases[i].fault));
         workspace_world_start(world);
-        workspace_world_settle(world);
+        job_fixture_settle(world->node);
         assert_detached(world);
         workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
     }
@@ -168,7 +168,7 @@ static void test_a_reboot_in_the_middle(void **state)
                                        "workspace.unmount-recorded=kill"));
     fake_volumes_reboot();
     workspace_world_start(world);
-    workspace_world_settle(world);
+    job_fixture_settle(world->node);
     assert_detached(world);
 }
 

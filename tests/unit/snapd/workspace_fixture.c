@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 
 static const struct job_kind *const kinds[] = {&workspace_create_job,  &workspace_mount_job,
                                                &workspace_unmount_job, &workspace_resize_job,
@@ -90,53 +89,23 @@ const char *workspace_world_path(const struct workspace_world *world, const char
     return path;
 }
 
-static json_t *make_params(struct workspace_world *world, const char *name, const char *params)
-{
-    char text[8192];
-    snprintf(text, sizeof text, params, workspace_world_path(world, "at"));
-    for (char *c = text; *c; c++)
-        if (*c == '\'')
-            *c = '"';
-    json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
-    assert_int_equal(json_object_set_new(json, "name", json_string(name)), 0);
-    return json;
-}
-
-static char *submit(struct workspace_world *world, const char *kind, const char *name,
-                    const char *params)
-{
-    cleanup_json json_t *json = make_params(world, name, params);
-    char object[ID_LEN_MAX + 16];
-    struct err err = ERR_INIT;
-    char *id = NULL;
-    snprintf(object, sizeof object, "workspace:%s", name);
-    const struct job_request request = {.kind = kind, .object = object, .params = json};
-    if (engine_submit(world->engine, &request, &id, &err) < 0)
-        fail_msg("%s", err.text);
-    return id;
-}
-
 struct catalog_job workspace_world_job(struct workspace_world *world, const char *kind,
                                        const char *name, const char *params)
 {
-    cleanup_free char *id = submit(world, kind, name, params);
-    struct catalog_job row = {0};
-    assert_int_equal(engine_wait(world->engine, id, 30, NULL), 1);
-    assert_int_equal(catalog_job_get(world->node->catalog, id, &row, NULL), 0);
-    return row;
+    char text[8192];
+    char object[ID_LEN_MAX + 16];
+    snprintf(text, sizeof text, params, workspace_world_path(world, "at"));
+    snprintf(object, sizeof object, "workspace:%s", name);
+    cleanup_json json_t *json = job_fixture_json(text);
+    assert_int_equal(json_object_set_new(json, "name", json_string(name)), 0);
+    return job_fixture_run(world->node,
+                           &(struct job_request){.kind = kind, .object = object, .params = json});
 }
 
 json_t *workspace_world_ok(struct workspace_world *world, const char *kind, const char *name,
                            const char *params)
 {
-    struct catalog_job row = workspace_world_job(world, kind, name, params);
-    if (row.state != CATALOG_JOB_DONE)
-        fail_msg("%s: %s", kind, row.error_message);
-    json_t *json = json_loads(row.result, 0, NULL);
-    assert_non_null(json);
-    catalog_job_free(&row);
-    return json;
+    return job_fixture_done(workspace_world_job(world, kind, name, params));
 }
 
 void workspace_world_do(struct workspace_world *world, const char *kind, const char *name,
@@ -148,13 +117,7 @@ void workspace_world_do(struct workspace_world *world, const char *kind, const c
 void workspace_world_fails(struct workspace_world *world, const char *kind, const char *name,
                            const char *params, enum err_code code, const char *words)
 {
-    struct catalog_job row = workspace_world_job(world, kind, name, params);
-    assert_int_equal(row.state, CATALOG_JOB_FAILED);
-    const char *hint = row.error_hint ? row.error_hint : "";
-    if (strcmp(row.error_code, err_code_name(code)) != 0 ||
-        (!strstr(row.error_message, words) && !strstr(hint, words)))
-        fail_msg("%s: %s; %s", row.error_code, row.error_message, hint);
-    catalog_job_free(&row);
+    job_fixture_failed(workspace_world_job(world, kind, name, params), err_code_name(code), words);
 }
 
 bool workspace_world_killed(struct workspace_world *world, const char *kind, const char *name,
@@ -176,22 +139,6 @@ bool workspace_world_killed(struct workspace_world *world, const char *kind, con
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     assert_true(killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
     return killed;
-}
-
-void workspace_world_settle(struct workspace_world *world)
-{
-    for (int i = 0; i < 3000; i++) {
-        struct catalog_job *jobs = NULL;
-        size_t count = 0;
-        assert_int_equal(catalog_job_list(world->node->catalog, true, &jobs, &count, NULL), 0);
-        for (size_t j = 0; j < count; j++)
-            catalog_job_free(&jobs[j]);
-        free(jobs);
-        if (count == 0)
-            return;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-    fail_msg("jobs do not end");
 }
 
 const char *workspace_world_rows(struct workspace_world *world, const char *name)

@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "engine.h"
 #include "fake_volumes.h"
+#include "job_fixture.h"
 #include "node.h"
 #include "scratch.h"
 
@@ -57,8 +57,6 @@ void workspace_world_fails(struct workspace_world *world, const char *kind, cons
  * was hit. */
 bool workspace_world_killed(struct workspace_world *world, const char *kind, const char *name,
                             const char *params, const char *fault);
-/* Waits until no job is unfinished. */
-void workspace_world_settle(struct workspace_world *world);
 
 /* "detached at nowhere", "attached at PATH mounted": what the rows say, or "none". */
 const char *workspace_world_rows(struct workspace_world *world, const char *name);

@@ -2,6 +2,7 @@
 
 #include "catalog_lease.h"
 #include "cleanup.h"
+#include "job_fixture.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -182,11 +183,7 @@ int world_teardown(void **state)
 char *world_submit(struct world *f, const char *kind, const char *object, const char *key,
                    const char *params, struct err *err)
 {
-    cleanup_free char *text = strdup(params);
-    for (char *p = text; *p; p++)
-        *p = *p == '\'' ? '"' : *p;
-    cleanup_json json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
+    cleanup_json json_t *json = job_fixture_json(params);
     struct job_request request = {
         .kind = kind, .object = object, .key = key, .uid = 7, .params = json};
     char *id = NULL;
