@@ -15,8 +15,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static const struct job_kind *const kinds[] = {&run_create_job, &run_rm_job,       &run_reset_job,
@@ -65,6 +66,16 @@ int run_world_setup(void **state)
         return -1;
     *state = world;
     run_world_start(world);
+    return 0;
+}
+
+int run_world_setup_run(void **state)
+{
+    if (run_world_setup(state) != 0)
+        return -1;
+    free(run_world_image(*state, "base:latest", "a", 2));
+    run_world_create(*state, "r1");
+    run_world_write(*state, "run/runs/r1/rootfs/work", "done");
     return 0;
 }
 
@@ -383,9 +394,11 @@ void run_world_remove(struct run_world *world, const char *id)
 }
 
 void run_world_killed_job(struct run_world *world, const char *kind, const char *id,
-                          const char *params, const char *fault)
+                          const char *params, const char *point, bool reboot)
 {
-    assert_null(world->node);
+    char fault[64];
+    snprintf(fault, sizeof fault, "%s=kill", point);
+    run_world_stop(world);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -399,4 +412,39 @@ void run_world_killed_job(struct run_world *world, const char *kind, const char 
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    if (reboot)
+        run_world_reboot(world);
+    run_world_open(world);
+}
+
+pid_t run_world_process(const struct run_world *world, const char *id, bool lock)
+{
+    const struct scratch *scratch = world->scratch;
+    int ready[2];
+    char name[128];
+    char byte = 1;
+    snprintf(name, sizeof name, "run/runs/%s/%s", id, lock ? "lock" : "rootfs");
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)signal(SIGTERM, SIG_IGN);
+        int fd = openat(scratch->fd, name, O_RDONLY | O_CLOEXEC);
+        byte = lock ? flock(fd, LOCK_SH) != 0 : fchdir(fd) != 0 || close(fd) != 0;
+        if (write(ready[1], &byte, 1) == 1)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(byte, 0);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+void run_world_end(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
 }

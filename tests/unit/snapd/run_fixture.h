@@ -25,6 +25,8 @@ struct run_world {
 
 /* For cmocka; *state is a struct run_world with everything started. */
 int run_world_setup(void **state);
+/* With the image "base:latest" and a run r1 of it, in whose root the file "work" says "done". */
+int run_world_setup_run(void **state);
 int run_world_teardown(void **state);
 const struct scratch *run_world_scratch(const struct run_world *world);
 
@@ -59,11 +61,15 @@ void run_world_job_fails(struct run_world *world, const char *kind, const char *
 void run_world_create(struct run_world *world, const char *id);
 void run_world_remove(struct run_world *world, const char *id);
 
-/* In a process of its own: starts everything, submits the job with the fault point armed
- * ("run.mounted=kill") and ends. The node is closed before and afterwards. Fails the test unless
- * the fault point was hit. */
+/* Stops, and in a process of its own starts everything and submits the job, which the process must
+ * not survive: it is killed at the fault point ("run.mounted"). Then the host reboots, if told, and
+ * the node is opened. */
 void run_world_killed_job(struct run_world *world, const char *kind, const char *id,
-                          const char *params, const char *fault);
+                          const char *params, const char *point, bool reboot);
+/* A process that works in the run, or holds its lock as `run exec` does; SIGTERM does not end it.
+ * run_world_end() kills it. */
+pid_t run_world_process(const struct run_world *world, const char *id, bool lock);
+void run_world_end(pid_t pid);
 
 /* An image in which every second layer from the top is the same empty one, the others hold
  * "only-<number>" with "odd" in it, and no layer lists its root directory. Caller frees. */

@@ -11,17 +11,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-static int setup(void **state)
-{
-    if (run_world_setup(state) != 0)
-        return -1;
-    struct run_world *world = *state;
-    free(run_world_image(world, "base:latest", "a", 2));
-    run_world_create(world, "r1");
-    run_world_write(world, "run/runs/r1/rootfs/work", "done");
-    return 0;
-}
-
 /* "object action" of each item, sorted as they came. */
 static void recover(struct run_world *world, bool plan, char ret[2048])
 {
@@ -244,7 +233,7 @@ static void test_mount_jobs(void **state)
     run_world_job_fails(world, "run.mount", "r1", "{'id':'r1'}", ERR_CONFLICT, "removing");
 }
 
-#define world_test(fn) cmocka_unit_test_setup_teardown(fn, setup, run_world_teardown)
+#define world_test(fn) cmocka_unit_test_setup_teardown(fn, run_world_setup_run, run_world_teardown)
 
 int main(void)
 {

@@ -303,15 +303,9 @@ static void test_killed(void **state)
     for (size_t i = 0; i < 2 * ARRAY_SIZE(points); i++) {
         char id[16];
         char params[128];
-        char fault[64];
         snprintf(id, sizeof id, "r%zu", i);
         snprintf(params, sizeof params, "{'id':'%s','image':'base'}", id);
-        snprintf(fault, sizeof fault, "%s=kill", points[i / 2]);
-        run_world_stop(world);
-        run_world_killed_job(world, "run.create", id, params, fault);
-        if (i % 2 == 1)
-            run_world_reboot(world);
-        run_world_open(world);
+        run_world_killed_job(world, "run.create", id, params, points[i / 2], i % 2 == 1);
         assert_string_equal(run_world_state(world, id), "creating");
         run_world_start(world);
         run_recover(world->node, NULL, NULL);

@@ -6,10 +6,8 @@
 #include "tree.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -228,30 +226,14 @@ static void test_left_over_removal(void **state)
 static void test_left_over_removal_in_use(void **state)
 {
     struct run_world *world = *state;
-    const struct scratch *scratch = run_world_scratch(world);
     run_world_create(world, "r1");
-    int ready[2];
-    char byte;
-    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        byte = chdir(scratch_path(scratch, "run/runs/r1/rootfs")) != 0;
-        if (write(ready[1], &byte, 1) == 1)
-            pause();
-        _exit(1);
-    }
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
+    pid_t pid = run_world_process(world, "r1", false);
     assert_int_equal(catalog_run_set_state(world->node->catalog, "r1", CATALOG_RUN_REMOVING, NULL),
                      0);
     run_recover(world->node, NULL, NULL);
     assert_string_equal(run_world_state(world, "r1"), "removing");
     assert_true(run_world_is_mounted(world, "r1"));
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    run_world_end(pid);
     run_recover(world->node, NULL, NULL);
     run_world_assert_gone(world, "r1");
 }
@@ -263,10 +245,7 @@ static void test_ready_run_with_a_job(void **state)
 {
     struct run_world *world = *state;
     run_world_create(world, "r1");
-    run_world_stop(world);
-    run_world_killed_job(world, "run.rm", "r1", "{'id':'r1'}", "run.unmounted=kill");
-    run_world_reboot(world);
-    run_world_open(world);
+    run_world_killed_job(world, "run.rm", "r1", "{'id':'r1'}", "run.unmounted", true);
     run_recover(world->node, NULL, NULL);
     assert_string_equal(run_world_state(world, "r1"), "ready");
     run_world_assert_ready(world, "r1");
@@ -279,10 +258,8 @@ static void test_ready_run_with_a_job(void **state)
 static void test_creations_with_jobs_are_left_alone(void **state)
 {
     struct run_world *world = *state;
-    run_world_stop(world);
-    run_world_killed_job(world, "run.create", "r1", "{'id':'r1','image':'base'}",
-                         "run.dirs-made=kill");
-    run_world_open(world);
+    run_world_killed_job(world, "run.create", "r1", "{'id':'r1','image':'base'}", "run.dirs-made",
+                         false);
     run_recover(world->node, NULL, NULL);
     assert_string_equal(run_world_state(world, "r1"), "creating");
     assert_true(run_world_exists(world, "data/runs/r1/upper"));

@@ -7,21 +7,9 @@
 #include "tree.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 
 static const char params[] = "{'id':'r1'}";
-
-static int setup(void **state)
-{
-    if (run_world_setup(state) != 0)
-        return -1;
-    struct run_world *world = *state;
-    free(run_world_image(world, "base:latest", "a", 2));
-    run_world_create(world, "r1");
-    run_world_write(world, "run/runs/r1/rootfs/work", "done");
-    return 0;
-}
 
 static void assert_reset(const struct run_world *world)
 {
@@ -202,13 +190,7 @@ static void test_killed(void **state)
 {
     struct run_world *world = *state;
     for (size_t i = 0; i < 2 * ARRAY_SIZE(points); i++) {
-        char fault[64];
-        snprintf(fault, sizeof fault, "%s=kill", points[i / 2]);
-        run_world_stop(world);
-        run_world_killed_job(world, "run.reset", "r1", params, fault);
-        if (i % 2 == 1)
-            run_world_reboot(world);
-        run_world_open(world);
+        run_world_killed_job(world, "run.reset", "r1", params, points[i / 2], i % 2 == 1);
         run_recover(world->node, NULL, NULL);
         run_world_assert_ready(world, "r1");
         bool old = run_world_exists(world, "run/runs/r1/rootfs/work");
@@ -239,7 +221,7 @@ static void test_failed(void **state)
 }
 #endif
 
-#define world_test(fn) cmocka_unit_test_setup_teardown(fn, setup, run_world_teardown)
+#define world_test(fn) cmocka_unit_test_setup_teardown(fn, run_world_setup_run, run_world_teardown)
 
 int main(void)
 {

@@ -5,13 +5,9 @@
 #include "run_fixture.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,48 +17,6 @@
 #include <cmocka.h>
 
 static const char rm_params[] = "{'id':'r1'}";
-
-static int setup(void **state)
-{
-    if (run_world_setup(state) != 0)
-        return -1;
-    struct run_world *world = *state;
-    free(run_world_image(world, "base:latest", "a", 2));
-    run_world_create(world, "r1");
-    run_world_write(world, "run/runs/r1/rootfs/work", "done");
-    return 0;
-}
-
-/* A process that works in the run, or holds its lock as `run exec` does. */
-static pid_t start(const struct run_world *world, bool lock)
-{
-    const struct scratch *scratch = run_world_scratch(world);
-    int ready[2];
-    char byte = 1;
-    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int fd = openat(scratch->fd, "run/runs/r1/lock", O_RDONLY | O_CLOEXEC);
-        byte = lock ? flock(fd, LOCK_SH) != 0
-                    : chdir(scratch_path(scratch, "run/runs/r1/rootfs")) != 0;
-        if (write(ready[1], &byte, 1) == 1)
-            pause();
-        _exit(1);
-    }
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    assert_int_equal(byte, 0);
-    close(ready[0]);
-    close(ready[1]);
-    return pid;
-}
-
-static void stop(pid_t pid)
-{
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
 
 static void test_remove(void **state)
 {
@@ -92,12 +46,12 @@ static void test_bad_requests(void **state)
 static void check_in_use(struct run_world *world, bool lock)
 {
     char words[64];
-    pid_t pid = start(world, lock);
+    pid_t pid = run_world_process(world, "r1", lock);
     snprintf(words, sizeof words, "process %d", pid);
     run_world_job_fails(world, "run.rm", "r1", rm_params, ERR_CONFLICT, words);
     run_world_assert_ready(world, "r1");
     run_world_assert_file(world, "run/runs/r1/rootfs/work", "done");
-    stop(pid);
+    run_world_end(pid);
     run_world_remove(world, "r1");
     run_world_assert_gone(world, "r1");
 }
@@ -155,17 +109,17 @@ static void test_idle_lock_details(void **state)
     struct run_world *world = *state;
     const struct scratch *scratch = run_world_scratch(world);
     struct err err = ERR_INIT;
-    pid_t a = start(world, false);
-    pid_t b = start(world, false);
+    pid_t a = run_world_process(world, "r1", false);
+    pid_t b = run_world_process(world, "r1", false);
     assert_int_equal(run_lock_idle(world->node, "r1", &err), -EBUSY);
     assert_non_null(strstr(err.text, "and 1 more"));
     assert_non_null(strstr(err.text, "(test_run_rm)"));
-    stop(a);
-    stop(b);
-    pid_t holder = start(world, true);
+    run_world_end(a);
+    run_world_end(b);
+    pid_t holder = run_world_process(world, "r1", true);
     assert_int_equal(unlinkat(scratch->fd, "run/runs/r1/lock", 0), 0);
     close(run_lock_idle(world->node, "r1", NULL));
-    stop(holder);
+    run_world_end(holder);
     assert_int_equal(unlinkat(scratch->fd, "run/runs/r1/lock", 0), 0);
     assert_int_equal(symlinkat("/etc/passwd", scratch->fd, "run/runs/r1/lock"), 0);
     err_clear(&err);
@@ -199,13 +153,7 @@ static void test_killed(void **state)
 {
     struct run_world *world = *state;
     for (size_t i = 0; i < 2 * ARRAY_SIZE(points); i++) {
-        char fault[64];
-        snprintf(fault, sizeof fault, "%s=kill", points[i / 2]);
-        run_world_stop(world);
-        run_world_killed_job(world, "run.rm", "r1", rm_params, fault);
-        if (i % 2 == 1)
-            run_world_reboot(world);
-        run_world_open(world);
+        run_world_killed_job(world, "run.rm", "r1", rm_params, points[i / 2], i % 2 == 1);
         assert_string_equal(run_world_state(world, "r1"), i / 2 == 0 ? "ready" : "removing");
         run_recover(world->node, NULL, NULL);
         run_world_start(world);
@@ -219,8 +167,7 @@ static void test_killed(void **state)
 static void test_killed_at_the_end(void **state)
 {
     struct run_world *world = *state;
-    run_world_stop(world);
-    run_world_killed_job(world, "run.rm", "r1", rm_params, "job.before-finish=kill");
+    run_world_killed_job(world, "run.rm", "r1", rm_params, "job.before-finish", false);
     run_world_start(world);
     job_fixture_settle(world->node);
     run_world_assert_gone(world, "r1");
@@ -253,7 +200,7 @@ static void test_failed(void **state)
 }
 #endif
 
-#define world_test(fn) cmocka_unit_test_setup_teardown(fn, setup, run_world_teardown)
+#define world_test(fn) cmocka_unit_test_setup_teardown(fn, run_world_setup_run, run_world_teardown)
 
 int main(void)
 {

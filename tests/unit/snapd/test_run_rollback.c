@@ -9,24 +9,17 @@
 #include "run_internal.h"
 #include "run_kill.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static const char params[] = "{'id':'r1','snapshot':'other'}";
 
 static int setup(void **state)
 {
-    if (run_world_setup(state) != 0)
+    if (run_world_setup_run(state) != 0)
         return -1;
-    struct run_world *world = *state;
-    free(run_world_image(world, "base:latest", "a", 2));
-    free(run_world_image(world, "other:latest", "b", 3));
-    run_world_create(world, "r1");
-    run_world_write(world, "run/runs/r1/rootfs/work", "done");
+    free(run_world_image(*state, "other:latest", "b", 3));
     return 0;
 }
 
@@ -97,39 +90,13 @@ static void test_refusals(void **state)
     assert_int_equal(count_snapshots(world), 0);
 }
 
-/* A process that works in the run, or holds its lock. */
-static pid_t start(const struct run_world *world, bool lock)
-{
-    const struct scratch *scratch = run_world_scratch(world);
-    int ready[2];
-    char byte = 1;
-    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)signal(SIGTERM, SIG_IGN);
-        int fd = openat(scratch->fd, "run/runs/r1/lock", O_RDONLY | O_CLOEXEC);
-        byte = lock ? flock(fd, LOCK_SH) != 0
-                    : chdir(scratch_path(scratch, "run/runs/r1/rootfs")) != 0;
-        if (write(ready[1], &byte, 1) == 1)
-            pause();
-        _exit(1);
-    }
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    assert_int_equal(byte, 0);
-    close(ready[0]);
-    close(ready[1]);
-    return pid;
-}
-
 static void test_processes_are_ended_when_told(void **state)
 {
     struct run_world *world = *state;
     pid_t pids[3];
     int status;
     for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
-        pids[i] = start(world, false);
+        pids[i] = run_world_process(world, "r1", false);
     run_world_job_fails(world, "run.rollback", "r1", params, ERR_CONFLICT, "and 2 more");
     /* An image that is not here ends nobody. */
     run_world_job_fails(world, "run.rollback", "r1", "{'id':'r1','snapshot':'none','kill':true}",
@@ -151,7 +118,7 @@ static void test_a_lock_that_is_not_given_back(void **state)
     struct run_world *world = *state;
     struct err err = ERR_INIT;
     int killed = -1;
-    pid_t pid = start(world, true);
+    pid_t pid = run_world_process(world, "r1", true);
     int64_t begin = clock_mono_ns(&world->node->clock);
     assert_int_equal(run_kill_idle(world->node, "r1", &killed, &err), -EBUSY);
     assert_int_equal(err.code, ERR_CONFLICT);
@@ -159,8 +126,7 @@ static void test_a_lock_that_is_not_given_back(void **state)
     int64_t took = (clock_mono_ns(&world->node->clock) - begin) / (CLOCK_NS_PER_S / 1000);
     assert_true(took >= RUN_KILL_WAIT_MS && took < RUN_KILL_WAIT_MS + 20000);
     assert_int_equal(kill(pid, 0), 0);
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    run_world_end(pid);
     int fd = run_kill_idle(world->node, "r1", &killed, NULL);
     assert_true(fd >= 0);
     assert_int_equal(killed, 0);
@@ -181,14 +147,8 @@ static void test_killed(void **state)
 {
     struct run_world *world = *state;
     for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
-        char fault[64];
-        snprintf(fault, sizeof fault, "%s=kill", points[i]);
         size_t before = count_snapshots(world);
-        run_world_stop(world);
-        run_world_killed_job(world, "run.rollback", "r1", params, fault);
-        if (i % 2 == 1)
-            run_world_reboot(world);
-        run_world_open(world);
+        run_world_killed_job(world, "run.rollback", "r1", params, points[i], i % 2 == 1);
         run_recover(world->node, NULL, NULL);
         assert_image(world, i > 3);
         run_world_start(world);
@@ -206,9 +166,7 @@ static void test_an_image_that_goes_meanwhile(void **state)
     struct run_world *world = *state;
     cleanup_free char *digest = NULL;
     int count = run_world_count(world, "data/layers");
-    run_world_stop(world);
-    run_world_killed_job(world, "run.rollback", "r1", params, "run.switch-published=kill");
-    run_world_open(world);
+    run_world_killed_job(world, "run.rollback", "r1", params, "run.switch-published", false);
     assert_int_equal(run_world_count(world, "data/layers"), count + 3);
     assert_int_equal(catalog_image_name_get(world->node->catalog, "other:latest", &digest, NULL),
                      0);
