@@ -23,6 +23,7 @@ int convert_run_setup(void **state)
         f->body[i] = (char)(i % 5 < 2 ? 'a' : random >> 24);
     }
     assert_int_equal(digest_bytes(f->body, BODY, &f->digest, NULL), 0);
+    assert_int_equal(digest_bytes(f->body, SMALL, &f->small_digest, NULL), 0);
     f->blob_fd = memory_file("", 0);
     f->target_fd = openat(f->scratch->fd, "target", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_true(f->target_fd >= 0);

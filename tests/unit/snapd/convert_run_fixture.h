@@ -1,19 +1,21 @@
-/* convert_run_fixture.h - what the tests of the converter's parent side share. */
+/* convert_run_fixture.h - what the tests of the converter's parent side and of its stream share. */
 #pragma once
 
 #include "convert.h"
 #include "scratch.h"
 
 enum {
-    BODY = 1500000, /* bytes that compress badly */
+    BODY = 3000000, /* bytes that compress badly: several of the stream's buffers */
+    SMALL = 700,    /* the first of them */
 };
 
 struct fixture {
     struct scratch *scratch;
     char *body;
-    struct digest digest; /* of the body */
-    int blob_fd;          /* empty, for reading and writing */
-    int target_fd;        /* the file "target" */
+    struct digest digest;       /* of the body */
+    struct digest small_digest; /* of its first SMALL bytes */
+    int blob_fd;                /* empty, for reading and writing */
+    int target_fd;              /* the file "target" */
 };
 
 int convert_run_setup(void **state);

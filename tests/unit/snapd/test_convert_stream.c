@@ -10,54 +10,17 @@
 
 #include <cmocka.h>
 
-#include "convert.h"
+#include "convert_run_fixture.h"
 #include "convert_stream.h"
 #include "convert_wire.h"
 #include "fdio.h"
 #include "shell_filter.h"
 
 enum {
-    LARGE = 3000000, /* bytes that compress badly: several of the stream's buffers */
-    SMALL = 700,
     PACKERS = 4,
 };
 
 static const char *const packers[PACKERS] = {"gzip -c", "zstd -qc --check", "xz -0c", "bzip2 -1c"};
-
-struct fixture {
-    struct scratch *scratch;
-    char *body; /* LARGE bytes; the first SMALL of them are the small one */
-    struct digest large_digest;
-    struct digest small_digest;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = calloc(1, sizeof *f);
-    void *scratch;
-    if (!f || scratch_setup(&scratch) < 0)
-        return -1;
-    f->scratch = scratch;
-    f->body = malloc(LARGE);
-    uint32_t random = 12345;
-    for (size_t i = 0; i < LARGE; i++) {
-        random = random * 1664525 + 1013904223;
-        f->body[i] = (char)(i % 7 < 3 ? 'a' : random >> 24);
-    }
-    assert_int_equal(digest_bytes(f->body, LARGE, &f->large_digest, NULL), 0);
-    assert_int_equal(digest_bytes(f->body, SMALL, &f->small_digest, NULL), 0);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    void *scratch = f->scratch;
-    free(f->body);
-    free(f);
-    return scratch_teardown(&scratch);
-}
 
 /* What the stream gives; its end or its failure. */
 struct got {
@@ -67,7 +30,7 @@ struct got {
     int rc;
 };
 
-static void run(struct convert_stream_options options, struct got *ret)
+static void read_all(struct convert_stream_options options, struct got *ret)
 {
     *ret = (struct got){.bytes = BUF_INIT(1 << 30)};
     struct convert_stream *stream;
@@ -97,12 +60,12 @@ static void run_bytes(const void *bytes, size_t len, bool any_codec, const struc
                       struct got *ret)
 {
     cleanup_fd int fd = memory_file(bytes, len);
-    run((struct convert_stream_options){.fd = fd,
-                                        .growth_fd = -1,
-                                        .any_codec = any_codec,
-                                        .expected = expected,
-                                        .archive_size = len},
-        ret);
+    read_all((struct convert_stream_options){.fd = fd,
+                                             .growth_fd = -1,
+                                             .any_codec = any_codec,
+                                             .expected = expected,
+                                             .archive_size = len},
+             ret);
 }
 
 /* The archive gives the bytes, with and without an expected digest. */
@@ -137,12 +100,12 @@ static void assert_refused(const void *packed, size_t len, bool any_codec,
 static void test_packings(void **state)
 {
     struct fixture *f = *state;
-    assert_gives(f->body, LARGE, f->body, LARGE);
+    assert_gives(f->body, BODY, f->body, BODY);
     assert_gives("", 0, "", 0);
     for (size_t i = 0; i < PACKERS; i++) {
         size_t len;
-        char *packed = shell_filter(f->scratch, packers[i], f->body, LARGE, &len);
-        assert_gives(packed, len, f->body, LARGE);
+        char *packed = shell_filter(f->scratch, packers[i], f->body, BODY, &len);
+        assert_gives(packed, len, f->body, BODY);
         struct got got;
         run_bytes(packed, len, false, NULL, &got);
         assert_int_equal(got.err.code, i < 2 ? ERR_NONE : ERR_UNSUPPORTED);
@@ -173,7 +136,7 @@ static void test_kinds_of_gzip(void **state)
     char *mixed = shell_filter(f->scratch,
                                "head -c 200000; head -c 500000 /dev/zero; yes abcdefghij | head -c "
                                "300000; seq 100000",
-                               f->body, LARGE, &mixed_len);
+                               f->body, BODY, &mixed_len);
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
         size_t len;
         char *packed = shell_filter(f->scratch, commands[i], mixed, mixed_len, &len);
@@ -204,8 +167,8 @@ static void test_concatenated(void **state)
     };
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
         size_t len;
-        char *packed = shell_filter(f->scratch, commands[i], f->body, LARGE, &len);
-        assert_gives(packed, len, f->body, LARGE);
+        char *packed = shell_filter(f->scratch, commands[i], f->body, BODY, &len);
+        assert_gives(packed, len, f->body, BODY);
         free(packed);
     }
 }
@@ -269,7 +232,7 @@ static void test_garbage_after_packing(void **state)
         "xz -0c | bzip2 -1c"};
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
         size_t len;
-        char *packed = shell_filter(f->scratch, commands[i], f->body, LARGE, &len);
+        char *packed = shell_filter(f->scratch, commands[i], f->body, BODY, &len);
         assert_refused(packed, len, true, NULL, ERR_DAMAGED);
         free(packed);
     }
@@ -336,7 +299,7 @@ static void test_checksums_of_gzip(void **state)
 {
     struct fixture *f = *state;
     size_t len;
-    char *packed = shell_filter(f->scratch, "gzip -c", f->body, LARGE, &len);
+    char *packed = shell_filter(f->scratch, "gzip -c", f->body, BODY, &len);
     char *twice = malloc(2 * len);
     assert_non_null(twice);
     for (size_t i = 1; i <= 8; i++) {
@@ -356,25 +319,25 @@ static void test_wrong_digest(void **state)
 {
     struct fixture *f = *state;
     struct got got;
-    run_bytes(f->body, LARGE, false, &f->small_digest, &got);
+    run_bytes(f->body, BODY, false, &f->small_digest, &got);
     buf_free(&got.bytes);
     assert_int_equal(got.err.code, ERR_DIGEST);
     assert_non_null(strstr(got.err.text, digest_format(&f->small_digest).s));
-    assert_non_null(strstr(got.err.text, digest_format(&f->large_digest).s));
+    assert_non_null(strstr(got.err.text, digest_format(&f->digest).s));
 }
 
 static void test_limits(void **state)
 {
     struct fixture *f = *state;
-    cleanup_fd int fd = memory_file(f->body, LARGE);
+    cleanup_fd int fd = memory_file(f->body, BODY);
     struct convert_stream_options options = {
-        .fd = fd, .growth_fd = -1, .archive_size = LARGE, .bytes_max = LARGE};
+        .fd = fd, .growth_fd = -1, .archive_size = BODY, .bytes_max = BODY};
     struct got got;
-    run(options, &got);
+    read_all(options, &got);
     assert_int_equal(got.rc, 0);
     buf_free(&got.bytes);
-    options.bytes_max = LARGE - 1;
-    run(options, &got);
+    options.bytes_max = BODY - 1;
+    read_all(options, &got);
     assert_int_equal(got.err.code, ERR_TOO_LARGE);
     assert_non_null(strstr(got.err.text, "2999999 bytes"));
     buf_free(&got.bytes);
@@ -390,12 +353,12 @@ static void test_growth_limit(void **state)
     struct convert_stream_options options = {
         .fd = fd, .growth_fd = -1, .archive_size = len, .growth_free = 32 << 20};
     struct got got;
-    run(options, &got);
+    read_all(options, &got);
     assert_int_equal(got.err.code, ERR_TOO_LARGE);
     assert_non_null(strstr(got.err.text, "times its size"));
     buf_free(&got.bytes);
     options.growth_free = 0;
-    run(options, &got);
+    read_all(options, &got);
     assert_int_equal(got.rc, 0);
     assert_int_equal(got.bytes.len, 64 << 20);
     buf_free(&got.bytes);
@@ -463,12 +426,12 @@ static void run_growing(struct growing *g, const struct digest *expected, struct
     g->fd = memory_file("", 0);
     g->socket = pair[1];
     assert_int_equal(pthread_create(&thread, NULL, grow, g), 0);
-    run((struct convert_stream_options){.fd = g->fd,
-                                        .growth_fd = pair[0],
-                                        .any_codec = true,
-                                        .expected = expected,
-                                        .archive_size = g->len},
-        ret);
+    read_all((struct convert_stream_options){.fd = g->fd,
+                                             .growth_fd = pair[0],
+                                             .any_codec = true,
+                                             .expected = expected,
+                                             .archive_size = g->len},
+             ret);
     close(pair[0]);
     assert_int_equal(pthread_join(thread, NULL), 0);
     close(pair[1]);
@@ -482,14 +445,14 @@ static void test_growing(void **state)
         for (int large = 0; large < 2; large++) {
             size_t len;
             char *packed = shell_filter(f->scratch, i < PACKERS ? packers[i] : "cat", f->body,
-                                        large ? LARGE : SMALL, &len);
+                                        large ? BODY : SMALL, &len);
             struct growing g = {
                 .bytes = packed, .len = len, .piece = large ? 70001 : 1, .announced = len};
             struct got got;
-            run_growing(&g, large ? &f->large_digest : &f->small_digest, &got);
+            run_growing(&g, large ? &f->digest : &f->small_digest, &got);
             if (got.rc < 0)
                 fail_msg("%zu: %s", i, got.err.text);
-            assert_int_equal(got.bytes.len, large ? LARGE : SMALL);
+            assert_int_equal(got.bytes.len, large ? BODY : SMALL);
             buf_free(&got.bytes);
             free(packed);
         }
@@ -510,7 +473,7 @@ static void test_growing_badly(void **state)
 {
     struct fixture *f = *state;
     size_t len;
-    char *packed = shell_filter(f->scratch, "zstd -qc", f->body, LARGE, &len);
+    char *packed = shell_filter(f->scratch, "zstd -qc", f->body, BODY, &len);
     struct got got;
     struct growing g = {.bytes = packed, .len = len - 9, .piece = 100000, .announced = len - 9};
     run_growing(&g, NULL, &got);
@@ -540,11 +503,11 @@ static void test_not_beyond_the_announced(void **state)
     struct fixture *f = *state;
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    cleanup_fd int fd = memory_file(f->body, LARGE);
+    cleanup_fd int fd = memory_file(f->body, BODY);
     announce(pair[1], 10, false);
     announce(pair[1], SMALL, true);
     struct got got;
-    run(
+    read_all(
         (struct convert_stream_options){
             .fd = fd, .growth_fd = pair[0], .expected = &f->small_digest, .archive_size = SMALL},
         &got);
@@ -560,10 +523,10 @@ static void test_close_anywhere(void **state)
     struct fixture *f = *state;
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    cleanup_fd int fd = memory_file(f->body, LARGE);
+    cleanup_fd int fd = memory_file(f->body, BODY);
     struct convert_stream_options options = {.fd = fd,
                                              .growth_fd = pair[0],
-                                             .archive_size = LARGE,
+                                             .archive_size = BODY,
                                              .bytes_max = CONVERT_BYTES_MAX,
                                              .growth_free = CONVERT_GROWTH_FREE};
     for (int i = 0; i < 4; i++) {
@@ -573,7 +536,7 @@ static void test_close_anywhere(void **state)
         if (i > 0)
             convert_stream_start(stream);
         if (i == 2)
-            announce(pair[1], LARGE - 1, false);
+            announce(pair[1], BODY - 1, false);
         const void *bytes;
         if (i >= 2)
             assert_true(convert_stream_read(stream, &bytes, &err) > 0);
@@ -586,7 +549,7 @@ static void test_close_anywhere(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, convert_run_setup, convert_run_teardown)
     const struct CMUnitTest tests[] = {
         T(test_packings),        T(test_kinds_of_gzip),         T(test_concatenated),
         T(test_headers_of_gzip), T(test_garbage_after_packing), T(test_cut_anywhere),
