@@ -5,10 +5,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-enum {
-    COPY_CHUNK = 256 * 1024, /* bytes per read; larger ones gain nothing measurable */
-};
-
 ssize_t fdio_read_full(int fd, void *buf, size_t len)
 {
     size_t done = 0;
@@ -101,29 +97,4 @@ int fdio_open_dir(int dir_fd, const char *name, mode_t mode, struct err *err)
     if (fd < 0)
         return err_errno(err, errno, "cannot open directory %s", name);
     return fd;
-}
-
-int fdio_copy(int from_fd, int to_fd, uint64_t len, const char *what, struct err *err)
-{
-    cleanup_free char *chunk = malloc(COPY_CHUNK);
-    if (!chunk)
-        return err_errno(err, ENOMEM, "cannot copy %s", what);
-    while (len > 0) {
-        size_t want = len < COPY_CHUNK ? (size_t)len : COPY_CHUNK;
-        ssize_t n = fdio_read_full(from_fd, chunk, want);
-        if (n < 0)
-            return err_errno(err, (int)n, "cannot read %s", what);
-        int rc = fdio_write_full(to_fd, chunk, (size_t)n);
-        if (rc < 0)
-            return err_errno(err, rc, "cannot write a copy of %s", what);
-        if (len == UINT64_MAX) {
-            if ((size_t)n < want)
-                return 0;
-            continue;
-        }
-        if ((size_t)n < want)
-            return err_fail(err, ERR_DAMAGED, "%s ends early", what);
-        len -= (uint64_t)n;
-    }
-    return 0;
 }

@@ -34,7 +34,3 @@ DIR *fdio_list(int dir_fd, const char *name);
 
 /* Makes the directory `name` if it is missing, opens it and returns its descriptor, or -errno. */
 int fdio_open_dir(int dir_fd, const char *name, mode_t mode, struct err *err);
-
-/* Copies `len` bytes (UINT64_MAX: until the end) from the position of one file to that of the
- * other. Returns 0, or -errno with err set; a source that ends early is ERR_DAMAGED. */
-int fdio_copy(int from_fd, int to_fd, uint64_t len, const char *what, struct err *err);

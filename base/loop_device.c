@@ -111,18 +111,6 @@ int loop_device_look(int number, struct loop_device *ret, struct err *err)
     return 0;
 }
 
-int loop_device_backing(int device_fd, struct loop_device_backing *ret, struct err *err)
-{
-    struct loop_info64 info;
-    if (ioctl(device_fd, LOOP_GET_STATUS64, &info) < 0)
-        return errno == ENXIO
-                   ? err_fail(err, ERR_NOT_FOUND, "the loop device has no backing file")
-                   : err_errno(err, errno, "cannot ask for the backing file of a loop device");
-    /* The kernel writes its devices in the encoding that stat(2) has. */
-    *ret = (struct loop_device_backing){.device = (dev_t)info.lo_device, .inode = info.lo_inode};
-    return 0;
-}
-
 /* The number in "loop12"; -1 for another name. */
 static int number_of(const char *name)
 {
@@ -164,53 +152,6 @@ int loop_device_each(loop_device_take *take, void *arg, struct err *err)
         if (rc < 0)
             return err_pass(err, rc, &failure);
     }
-}
-
-struct find {
-    struct loop_device_backing backing;
-    const char *name;
-    struct loop_device *ret;
-    bool found;
-};
-
-/* Whether the last part of a path that sysfs shows is this name. */
-static bool has_name(const char *path, const char *name)
-{
-    static const char deleted[] = " (deleted)";
-    const char *slash = strrchr(path, '/');
-    const char *last = slash ? slash + 1 : path;
-    size_t len = strlen(name);
-    return strncmp(last, name, len) == 0 && (last[len] == '\0' || strcmp(last + len, deleted) == 0);
-}
-
-static int find_one(void *arg, const struct loop_device *loop, struct err *err)
-{
-    struct find *find = arg;
-    struct loop_device_backing backing;
-    if (find->found || !has_name(loop->backing, find->name))
-        return 0;
-    cleanup_fd int fd = loop_device_open(loop->number, false, err);
-    if (fd < 0)
-        return fd;
-    /* One that has lost its file meanwhile, or whose file cannot say what it is, is another one. */
-    if (loop_device_backing(fd, &backing, NULL) < 0 || backing.device != find->backing.device ||
-        backing.inode != find->backing.inode)
-        return 0;
-    find->found = true;
-    *find->ret = *loop;
-    return 0;
-}
-
-int loop_device_find(const struct loop_device_backing *backing, const char *name,
-                     struct loop_device *ret, struct err *err)
-{
-    struct loop_device loop;
-    struct find find = {.backing = *backing, .name = name, .ret = &loop};
-    int rc = loop_device_each(find_one, &find, err);
-    if (rc < 0 || !find.found)
-        return rc;
-    *ret = loop;
-    return 1;
 }
 
 /* Configures a device: 0, -EBUSY when somebody else was faster, or -errno. */

@@ -6,9 +6,8 @@
  * keeps the descriptor or a mount.
  *
  * Others may take a device between "this one is free" and its configuration; then the next one is
- * tried. A backing file is recognised by device and inode, as the kernel tells them
- * (LOOP_GET_STATUS64), never by its name alone: that can be deleted, be in another mount namespace,
- * or be somebody else's.
+ * tried. A backing file is shown by the path that it has now, which is asked of nobody; whose file
+ * that is, the caller knows.
  *
  * Opening a loop device reads nothing, but closing the last descriptor of one that was written to,
  * and every read, waits for its backing file.
@@ -52,11 +51,6 @@ struct loop_device {
     char backing[LOOP_DEVICE_BACKING_MAX]; /* path of the file now, as seen from here; ends in
                                               " (deleted)" for one without a name */
 };
-/* The file behind it, as the kernel tells it. */
-struct loop_device_backing {
-    dev_t device; /* of the file system that it lies on */
-    uint64_t inode;
-};
 
 /* Attaches the file to a free device. Returns a descriptor of the device (the caller owns it), or
  * -errno. ERR_UNSUPPORTED with a hint: no loop devices here, or no direct I/O. ERR_DENIED. */
@@ -68,18 +62,10 @@ int loop_device_number(const char *path, struct err *err);
 int loop_device_open(int number, bool write, struct err *err);
 /* What device `number` is. ERR_NOT_FOUND: there is none, or it has no backing file. */
 int loop_device_look(int number, struct loop_device *ret, struct err *err);
-/* The backing file of an open device (LOOP_GET_STATUS64). Waits for whoever serves the file; where
- * a FUSE connection has ended it is -ENOTCONN. ERR_NOT_FOUND: it has none. */
-int loop_device_backing(int device_fd, struct loop_device_backing *ret, struct err *err);
 
 /* Calls `take` with every device that has a backing file. Ends with the first failure of it. */
 typedef int loop_device_take(void *arg, const struct loop_device *loop, struct err *err);
 int loop_device_each(loop_device_take *take, void *arg, struct err *err);
-/* The first device whose backing file is this one: 1, 0 when there is none, or -errno. `name` is
- * the last part of its path (it may be deleted): devices of other names are not asked, as each
- * question waits for a file's server. */
-int loop_device_find(const struct loop_device_backing *backing, const char *name,
-                     struct loop_device *ret, struct err *err);
 
 struct loop_device_queue {
     unsigned max_kb;       /* of one request; 0: as it is */

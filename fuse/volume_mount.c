@@ -128,32 +128,6 @@ int volume_mount_look(const char *path, dev_t *ret_device, struct err *err)
     return rc;
 }
 
-static int call_ask(void *arg, void *result, int *ret_fd, struct err *err)
-{
-    const char *path = arg;
-    struct statx stx;
-    (void)result;
-    (void)ret_fd;
-    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &stx) ==
-        0)
-        return 0;
-    /* ECONNABORTED: it ended while this was asked. */
-    return errno == ENOTCONN || errno == ECONNABORTED
-               ? 1
-               : err_errno(err, errno, "cannot ask %s", path);
-}
-
-int volume_mount_is_dead(const char *path, int wait_ms, struct err *err)
-{
-    dev_t device;
-    const struct deadline_child child = {
-        .what = "ask the worker of a volume", .object = path, .wait_ms = wait_ms, .hint = hint};
-    int rc = volume_mount_look(path, &device, err);
-    if (rc == 0)
-        return err_fail(err, ERR_NOT_FOUND, "no volume is mounted at %s", path);
-    return rc < 0 ? rc : deadline_child_run(&child, call_ask, (void *)path, NULL, 0, NULL, err);
-}
-
 int volume_mount_abort(dev_t device, struct err *err)
 {
     char name[32];

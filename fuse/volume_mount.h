@@ -29,9 +29,6 @@ int volume_mount_make(const char *path, struct err *err);
  * number of the connection below /sys/fs/fuse/connections), 0 when nothing is mounted there (or
  * there is no such path), ERR_CONFLICT for something else. Asks the server nothing. */
 int volume_mount_look(const char *path, dev_t *ret_device, struct err *err);
-/* Whether the connection of the mount has ended (1: every access fails) or is served (0).
- * ERR_UNREACHABLE: no answer in time, so it has not ended. */
-int volume_mount_is_dead(const char *path, int wait_ms, struct err *err);
 /* Ends a connection: every request is answered with an error from here on. One that is not there is
  * no failure. */
 int volume_mount_abort(dev_t device, struct err *err);

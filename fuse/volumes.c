@@ -124,11 +124,6 @@ void volume_device_path(const struct volumes *volumes, const char *id, char *ret
                    VOLUME_DEVICE_NAME);
 }
 
-void volume_socket_path(const struct volumes *volumes, const char *id, char *ret)
-{
-    (void)snprintf(ret, VOLUMES_PATH_MAX, "%s/workers/%.12s.sock", volumes->run_path, id);
-}
-
 void volume_data_path(const struct volumes *volumes, const char *id, char *ret)
 {
     (void)snprintf(ret, VOLUMES_PATH_MAX, "%s/%.12s", volumes->data_path, id);

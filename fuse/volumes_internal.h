@@ -120,7 +120,6 @@ bool volume_is_cut(struct volumes *volumes, const struct volume *volume);
 /* Names. `ret` has VOLUMES_PATH_MAX bytes; all fit, as volumes_open() checks the lengths. */
 void volume_mount_path(const struct volumes *volumes, const char *id, char *ret);
 void volume_device_path(const struct volumes *volumes, const char *id, char *ret);
-void volume_socket_path(const struct volumes *volumes, const char *id, char *ret);
 void volume_data_path(const struct volumes *volumes, const char *id, char *ret);
 /* Opens DATA/volumes/ID. ERR_NOT_FOUND. */
 int volume_open_dir(const struct volumes *volumes, const char *id, struct err *err);

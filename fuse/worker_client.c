@@ -151,11 +151,6 @@ int worker_client_attach(int workers_fd, const char *id, int wait_ms, struct vol
     return ask_worker(workers_fd, id, &ask, ret, "cannot take a volume over", wait_ms, err);
 }
 
-int worker_client_stats(int workers_fd, const char *id, int wait_ms, struct err *err)
-{
-    return ask_plain(workers_fd, id, VOLUME_WIRE_STATS, 0, "cannot count", wait_ms, err);
-}
-
 int worker_client_flush(int workers_fd, const char *id, int wait_ms, struct err *err)
 {
     return ask_plain(workers_fd, id, VOLUME_WIRE_FLUSH, 0, "cannot flush", wait_ms, err);

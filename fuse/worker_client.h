@@ -32,8 +32,6 @@ int worker_client_ping(int workers_fd, const char *id, int wait_ms, struct err *
 /* Gets what the worker holds, with a pidfd of it. The caller owns the descriptors. */
 int worker_client_attach(int workers_fd, const char *id, int wait_ms, struct volume_fds *ret,
                          struct err *err);
-/* After it the counters in the live map are exact. */
-int worker_client_stats(int workers_fd, const char *id, int wait_ms, struct err *err);
 int worker_client_flush(int workers_fd, const char *id, int wait_ms, struct err *err);
 int worker_client_resize(int workers_fd, const char *id, uint64_t size, int wait_ms,
                          struct err *err);

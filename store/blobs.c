@@ -70,11 +70,6 @@ const char *blobs_path(const struct blobs *blobs)
     return blobs->path;
 }
 
-int blobs_dir_fd(const struct blobs *blobs)
-{
-    return blobs->dir_fd;
-}
-
 int blobs_temp_fd(const struct blobs *blobs)
 {
     return blobs->temp_fd;

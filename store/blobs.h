@@ -59,9 +59,7 @@ int blobs_open_reader_at(int dir_fd, const char *path, struct blobs **ret, struc
 void blobs_close(struct blobs *blobs); /* NULL is fine */
 /* The path as it was given, for messages; borrowed. */
 const char *blobs_path(const struct blobs *blobs);
-/* Descriptor of the layout's directory and of its directory for temporary files; borrowed. The
- * second is -1 for a reader. */
-int blobs_dir_fd(const struct blobs *blobs);
+/* Descriptor of the layout's directory for temporary files; borrowed. -1 for a reader. */
 int blobs_temp_fd(const struct blobs *blobs);
 /* Removes temporary files that are older than BLOBS_STALE_AGE_S by the file system's own clock and
  * that no living process holds locked. Others may be writing meanwhile. */

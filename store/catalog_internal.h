@@ -97,8 +97,6 @@ int catalog_open_steps(const char *path, const struct clock *clock,
                        const struct catalog_schema_step *steps, size_t count, struct catalog **ret,
                        struct err *err);
 
-/* Whether an image in the catalog names the object behind a lease key: 1, 0 or -errno. */
-int catalog_key_is_named(struct catalog *catalog, const char *key, struct err *err);
 /* Queues an object for deletion unless an image names it. */
 int catalog_key_queue_unnamed(struct catalog *catalog, const char *prefix, const char *digest,
                               struct err *err);

@@ -42,7 +42,8 @@ static int check_key(const char *key, struct err *err)
     return parse_key(key, &kind, &digest, err);
 }
 
-int catalog_key_is_named(struct catalog *catalog, const char *key, struct err *err)
+/* Whether an image names the object behind a key: 1, 0 or -errno. */
+static int is_named(struct catalog *catalog, const char *key, struct err *err)
 {
     enum key_kind kind = KEY_LAYER;
     const char *digest = NULL;
@@ -76,7 +77,7 @@ int catalog_key_queue_unnamed(struct catalog *catalog, const char *prefix, const
 {
     char key[16 + DIGEST_TEXT_LEN + 1];
     snprintf(key, sizeof key, "%s%s", prefix, digest);
-    int rc = catalog_key_is_named(catalog, key, err);
+    int rc = is_named(catalog, key, err);
     return rc == 0 ? queue_key(catalog, key, err) : rc < 0 ? rc : 0;
 }
 
@@ -152,7 +153,7 @@ static int next_key(struct catalog *catalog, char **ret, struct err *err)
                                    "");
         if (rc != 1)
             return rc;
-        rc = catalog_key_is_named(catalog, key, err);
+        rc = is_named(catalog, key, err);
         if (rc == 0) {
             *ret = steal_ptr(key);
             return 1;

@@ -19,19 +19,6 @@ const char *catalog_durability_name(enum catalog_durability durability)
     return level_names[durability];
 }
 
-int catalog_durability_parse(const char *name, enum catalog_durability *ret, struct err *err)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(level_names); i++) {
-        if (strcmp(name, level_names[i]) == 0) {
-            *ret = (enum catalog_durability)i;
-            return 0;
-        }
-    }
-    int rc = err_fail(err, ERR_INVALID, "'%.40s' is no durability", name);
-    err_hint(err, "use local, pushed or verified");
-    return rc;
-}
-
 void catalog_snapshot_free(struct catalog_snapshot *snapshot)
 {
     free(snapshot->id);

@@ -35,8 +35,6 @@ struct catalog_snapshot {
 };
 
 const char *catalog_durability_name(enum catalog_durability durability);
-/* The level with this name, or -EINVAL with err set. */
-int catalog_durability_parse(const char *name, enum catalog_durability *ret, struct err *err);
 
 void catalog_snapshot_free(struct catalog_snapshot *snapshot);
 #define cleanup_catalog_snapshot cleanup_with(catalog_snapshot_free)

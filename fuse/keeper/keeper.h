@@ -125,7 +125,6 @@ void keeper_socket_event(struct keeper *keeper, const struct keeper_volume *volu
 
 /* keeper_volumes.c: requests about volumes; 0 or -errno with `ret_text` saying why. Descriptors
  * that HOLD takes over are set to -1. */
-struct keeper_volume *keeper_volumes_find(struct keeper *keeper, const char *id);
 int keeper_volumes_hold(struct keeper *keeper, const struct keeper_wire *request,
                         int fds[KEEPER_FDS_MAX], int count, const char **ret_text);
 int keeper_volumes_start(struct keeper *keeper, const char *id, const char **ret_text);

@@ -16,7 +16,7 @@ static bool is_id(const char id[16])
     return id[VOLUME_ID_LEN] == '\0';
 }
 
-struct keeper_volume *keeper_volumes_find(struct keeper *keeper, const char *id)
+static struct keeper_volume *find(struct keeper *keeper, const char *id)
 {
     for (int i = 0; i < KEEPER_VOLUMES_MAX; i++)
         if (keeper->volumes[i].id[0] != '\0' && strcmp(keeper->volumes[i].id, id) == 0)
@@ -110,7 +110,7 @@ int keeper_volumes_hold(struct keeper *keeper, const struct keeper_wire *request
     int rc = check_fds(fds, count, ret_text);
     if (rc < 0)
         return rc;
-    struct keeper_volume *volume = keeper_volumes_find(keeper, request->id);
+    struct keeper_volume *volume = find(keeper, request->id);
     if (volume)
         return hold_again(keeper, volume, fds, ret_text);
     volume = find_free(keeper);
@@ -139,7 +139,7 @@ int keeper_volumes_hold(struct keeper *keeper, const struct keeper_wire *request
 static struct keeper_volume *find_or_say(struct keeper *keeper, const char *id,
                                          const char **ret_text)
 {
-    struct keeper_volume *volume = keeper_volumes_find(keeper, id);
+    struct keeper_volume *volume = find(keeper, id);
     if (!volume)
         *ret_text = "keeper does not hold this volume";
     return volume;
@@ -176,7 +176,7 @@ int keeper_volumes_stay(struct keeper *keeper, const char *id, const char **ret_
 
 int keeper_volumes_drop(struct keeper *keeper, const char *id)
 {
-    struct keeper_volume *volume = keeper_volumes_find(keeper, id);
+    struct keeper_volume *volume = find(keeper, id);
     if (!volume)
         return 0;
     keeper_child_release(keeper, volume);

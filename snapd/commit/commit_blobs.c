@@ -7,7 +7,8 @@
 #include "oci_image.h"
 #include "pull.h"
 
-int commit_blobs_lease_keys(struct job *job, const char *const *keys, size_t count, struct err *err)
+/* catalog_lease.h has the form of the keys. */
+static int lease_keys(struct job *job, const char *const *keys, size_t count, struct err *err)
 {
     struct catalog *catalog = job_node(job)->catalog;
     int rc = catalog_begin(catalog, err);
@@ -25,7 +26,7 @@ int commit_blobs_lease(struct job *job, const struct digest *digest, struct err 
 {
     char key[DIGEST_TEXT_LEN + 8];
     snprintf(key, sizeof key, "blob:%s", digest_format(digest).s);
-    return commit_blobs_lease_keys(job, (const char *[]){key}, 1, err);
+    return lease_keys(job, (const char *[]){key}, 1, err);
 }
 
 int commit_blobs_lease_layers(struct job *job, const struct catalog_image *image, struct err *err)
@@ -41,7 +42,7 @@ int commit_blobs_lease_layers(struct job *job, const struct catalog_image *image
     }
     for (size_t i = 0; i < count; i++)
         list[i] = keys[i];
-    return commit_blobs_lease_keys(job, list, count, err);
+    return lease_keys(job, list, count, err);
 }
 
 int commit_blobs_put(struct job *job, const char *bytes, size_t len, struct digest *ret,

@@ -15,9 +15,6 @@
 
 /* Leases a blob; repeating it is fine. */
 int commit_blobs_lease(struct job *job, const struct digest *digest, struct err *err);
-/* The same for any objects (catalog_lease.h has the form of the keys), all in one transaction. */
-int commit_blobs_lease_keys(struct job *job, const char *const *keys, size_t count,
-                            struct err *err);
 /* What the layers of an image are here: their blobs, and their layer images under both of the keys
  * that they may have (catalog_lease.h). */
 int commit_blobs_lease_layers(struct job *job, const struct catalog_image *image, struct err *err);

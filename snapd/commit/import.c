@@ -101,7 +101,15 @@ static int is_empty(int dir_fd, bool *ret, struct err *err)
     return 0;
 }
 
-int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, struct err *err)
+/* What an archive or a directory is. */
+enum import_kind {
+    IMPORT_LAYOUT,
+    IMPORT_DOCKER, /* import_docker.h */
+    IMPORT_ROOTFS,
+};
+
+/* An empty one is refused. */
+static int tell_apart(int dir_fd, const char *source, enum import_kind *ret, struct err *err)
 {
     if (has_file(dir_fd, "oci-layout")) {
         *ret = IMPORT_LAYOUT;
@@ -143,7 +151,7 @@ static int convert(struct import *import, int archive_fd, uint64_t size, struct 
 static int take_tree(struct import *import, int dir_fd, struct err *err)
 {
     enum import_kind kind;
-    int rc = import_tell_apart(dir_fd, import->path, &kind, err);
+    int rc = tell_apart(dir_fd, import->path, &kind, err);
     if (rc < 0)
         return rc;
     if (kind == IMPORT_ROOTFS && import->layout_name)

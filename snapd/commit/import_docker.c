@@ -28,7 +28,8 @@ static int fail_open(int num, const char *name, struct err *err)
     return err_errno(err, num, "cannot open %.300s in the archive", name);
 }
 
-int import_docker_open(int dir_fd, const char *name, uint64_t *ret_size, struct err *err)
+/* Opens a file of the archive for reading. Returns a descriptor or -errno. */
+static int open_file(int dir_fd, const char *name, uint64_t *ret_size, struct err *err)
 {
     const struct open_how how = {.flags = O_PATH | O_CLOEXEC,
                                  .resolve =
@@ -58,7 +59,7 @@ int import_docker_open(int dir_fd, const char *name, uint64_t *ret_size, struct 
 static int read_document(int dir_fd, const char *name, struct buf *ret, struct err *err)
 {
     uint64_t size;
-    cleanup_fd int fd = import_docker_open(dir_fd, name, &size, err);
+    cleanup_fd int fd = open_file(dir_fd, name, &size, err);
     return fd < 0 ? fd : fdio_read_all(fd, name, ret, err);
 }
 
@@ -276,7 +277,7 @@ static int open_layers(struct docker_image *image, int dir_fd, struct err *err)
         if (!layer->name)
             return err_fail(err, ERR_DAMAGED, "layer %zu in manifest.json has no name", i);
         layer->diff_id = image->config.diff_ids[i];
-        layer->fd = import_docker_open(dir_fd, layer->name, &layer->size, err);
+        layer->fd = open_file(dir_fd, layer->name, &layer->size, err);
         if (layer->fd < 0)
             return layer->fd;
     }

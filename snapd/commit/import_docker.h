@@ -38,10 +38,6 @@ struct import_docker_layer {
     struct digest diff_id;
 };
 
-/* Opens a file of the archive for reading, its size in *ret_size. Returns a descriptor or -errno.
- */
-int import_docker_open(int dir_fd, const char *name, uint64_t *ret_size, struct err *err);
-
 /* Brings a layer into the store, checked. `done` and `total` are bytes of all layers, for the
  * progress. Media type in *ret is static. */
 int import_docker_layer(struct import *import, const struct import_docker_layer *layer,

@@ -24,15 +24,6 @@ struct import {
     struct commit_added added; /* to the catalog */
 };
 
-/* What an archive or a directory is. */
-enum import_kind {
-    IMPORT_LAYOUT,
-    IMPORT_DOCKER, /* import_docker.h */
-    IMPORT_ROOTFS,
-};
-/* Tells a tree's content apart. An empty one is refused. */
-int import_tell_apart(int dir_fd, const char *source, enum import_kind *ret, struct err *err);
-
 /* Takes an image of the layout in this directory as it is. */
 int import_layout(struct import *import, int dir_fd, struct err *err);
 /* Makes an image of one layer of the tree below `root_fd`. */

@@ -106,26 +106,6 @@ static void test_list_always_begins_at_the_first_entry(void **state)
     assert_int_equal(count_entries(scratch->fd, "s"), -ENOTDIR);
 }
 
-static void test_copy_whole_part_and_short(void **state)
-{
-    const struct scratch *scratch = *state;
-    size_t len = 700001; /* more than two chunks and not a multiple of one */
-    cleanup_free char *bytes = malloc(len);
-    for (size_t i = 0; i < len; i++)
-        bytes[i] = (char)(i * 31);
-    scratch_write(scratch, "from", bytes, (long)len);
-    cleanup_fd int from = openat(scratch->fd, "from", O_RDONLY | O_CLOEXEC);
-    cleanup_fd int to = openat(scratch->fd, "to", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    assert_int_equal(fdio_copy(from, to, UINT64_MAX, "from", NULL), 0);
-    cleanup_free char *back = malloc(len);
-    assert_int_equal(pread(to, back, len, 0), (ssize_t)len);
-    assert_memory_equal(back, bytes, len);
-    lseek(from, 0, SEEK_SET);
-    struct err err = ERR_INIT;
-    assert_int_equal(fdio_copy(from, to, len + 1, "from", &err), -EBADMSG);
-    assert_string_equal(err.text, "from ends early");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,8 +118,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_open_dir_refuses_a_link, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_list_always_begins_at_the_first_entry, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_copy_whole_part_and_short, scratch_setup,
                                         scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -32,7 +33,7 @@ static void copy_program(const struct scratch *scratch, const char *from, const 
     cleanup_fd int in = open(from, O_RDONLY | O_CLOEXEC);
     cleanup_fd int out = openat(scratch->fd, to, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
     assert_true(in >= 0 && out >= 0);
-    assert_int_equal(fdio_copy(in, out, UINT64_MAX, from, NULL), 0);
+    assert_true(sendfile(out, in, NULL, 1 << 30) > 0);
 }
 
 static int setup(void **state)

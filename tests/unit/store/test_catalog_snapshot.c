@@ -219,20 +219,9 @@ static void test_removal(void **state)
 static void test_level_names(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3; i++) {
-        enum catalog_durability level = CATALOG_LOCAL;
-        const char *name = catalog_durability_name((enum catalog_durability)i);
-        assert_int_equal(catalog_durability_parse(name, &level, NULL), 0);
-        assert_int_equal(level, i);
-    }
-    static const char *const bad[] = {"", "Local", "pushed ", "verifie", "verified2"};
-    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-        enum catalog_durability level = CATALOG_PUSHED;
-        struct err err = ERR_INIT;
-        assert_failed(catalog_durability_parse(bad[i], &level, &err), &err, ERR_INVALID,
-                      "use local, pushed or verified");
-        assert_int_equal(level, CATALOG_PUSHED);
-    }
+    assert_string_equal(catalog_durability_name(CATALOG_LOCAL), "local");
+    assert_string_equal(catalog_durability_name(CATALOG_PUSHED), "pushed");
+    assert_string_equal(catalog_durability_name(CATALOG_VERIFIED), "verified");
 }
 
 int main(void)
