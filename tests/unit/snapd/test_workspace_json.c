@@ -7,15 +7,6 @@
 
 #include <string.h>
 
-static int setup(void **state)
-{
-    int rc = workspace_world_setup(state);
-    if (rc == 0)
-        workspace_world_do(*state, "workspace.create", "w", "{}");
-    return rc;
-}
-#define with_one(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
-
 static json_t *describe(struct workspace_world *world, struct err *err)
 {
     struct catalog_workspace row = {0};

@@ -16,17 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static int setup(void **state)
-{
-    int rc = workspace_world_setup(state);
-    if (rc == 0) {
-        workspace_world_do(*state, "workspace.create", "w", "{}");
-        workspace_world_do(*state, "workspace.mount", "w", "{'path': '%s'}");
-    }
-    return rc;
-}
-#define with_mounted(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
-
 static bool mend(struct workspace_world *world)
 {
     return workspace_mend(world->node, NULL, NULL);

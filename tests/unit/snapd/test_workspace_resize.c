@@ -8,15 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int setup(void **state)
-{
-    int rc = workspace_world_setup(state);
-    if (rc == 0)
-        workspace_world_do(*state, "workspace.create", "w", "{}");
-    return rc;
-}
-#define with_one(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
-
 static const char twice[] = "{'size': 134217728}";
 
 static int64_t size_of_row(struct workspace_world *world)

@@ -12,17 +12,6 @@ enum {
     HOUR = WORKSPACE_TRIM_SECONDS,
 };
 
-static int setup(void **state)
-{
-    int rc = workspace_world_setup(state);
-    if (rc == 0) {
-        workspace_world_do(*state, "workspace.create", "w", "{}");
-        workspace_world_do(*state, "workspace.mount", "w", "{'path': '%s'}");
-    }
-    return rc;
-}
-#define with_mounted(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
-
 /* Passes each minute for an hour; how often it was trimmed. */
 static int trims_in_an_hour(struct workspace_trim *trim, int64_t *minute)
 {

@@ -8,17 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int setup(void **state)
-{
-    int rc = workspace_world_setup(state);
-    if (rc == 0) {
-        workspace_world_do(*state, "workspace.create", "w", "{}");
-        workspace_world_do(*state, "workspace.mount", "w", "{'path': '%s'}");
-    }
-    return rc;
-}
-#define with_mounted(test) cmocka_unit_test_setup_teardown(test, setup, workspace_world_teardown)
-
 static void assert_detached(struct workspace_world *world)
 {
     assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");

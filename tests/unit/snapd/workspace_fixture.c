@@ -67,6 +67,22 @@ int workspace_world_setup(void **state)
     return 0;
 }
 
+int workspace_world_setup_one(void **state)
+{
+    int rc = workspace_world_setup(state);
+    if (rc == 0)
+        workspace_world_do(*state, "workspace.create", "w", "{}");
+    return rc;
+}
+
+int workspace_world_setup_mounted(void **state)
+{
+    int rc = workspace_world_setup_one(state);
+    if (rc == 0)
+        workspace_world_do(*state, "workspace.mount", "w", "{'path': '%s'}");
+    return rc;
+}
+
 int workspace_world_teardown(void **state)
 {
     struct workspace_world *world = *state;

@@ -31,6 +31,13 @@ int workspace_world_setup(void **state);
 int workspace_world_teardown(void **state);
 #define with_workspaces(test)                                                                      \
     cmocka_unit_test_setup_teardown(test, workspace_world_setup, workspace_world_teardown)
+/* The same with a workspace "w"; mounted at "at". */
+int workspace_world_setup_one(void **state);
+int workspace_world_setup_mounted(void **state);
+#define with_one(test)                                                                             \
+    cmocka_unit_test_setup_teardown(test, workspace_world_setup_one, workspace_world_teardown)
+#define with_mounted(test)                                                                         \
+    cmocka_unit_test_setup_teardown(test, workspace_world_setup_mounted, workspace_world_teardown)
 
 void workspace_world_open(struct workspace_world *world); /* the node alone */
 void workspace_world_start(struct workspace_world *world);
