@@ -13,9 +13,7 @@ int catalog_event_add(struct catalog *catalog, const char *event, const char *ob
                               "INSERT INTO events (time_ns, event, object, detail)"
                               " VALUES (?, ?, ?, ?)",
                               "isss", catalog_now(catalog), event, object, detail);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_event_count(struct catalog *catalog, const char *object, int64_t *ret, struct err *err)

@@ -121,33 +121,19 @@ static const struct catalog_rows image_rows = {sizeof(struct catalog_image), rea
 int catalog_image_get(struct catalog *catalog, const char *digest, struct catalog_image *ret,
                       struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    int rc = catalog_stmt_begin(
-        catalog, &stmt, err, "SELECT " IMAGE_COLUMNS " FROM images WHERE digest = ?", "s", digest);
-    if (rc == 0)
-        rc = catalog_stmt_record(&stmt, &image_rows, ret, err);
-    if (rc < 0)
-        return rc;
-    return rc == 1 ? 0 : fail_missing(digest, err);
+    int rc =
+        catalog_stmt_get(catalog, &image_rows,
+                         "SELECT " IMAGE_COLUMNS " FROM images WHERE digest = ?", digest, ret, err);
+    return rc == 0 ? fail_missing(digest, err) : rc < 0 ? rc : 0;
 }
 
 int catalog_image_list(struct catalog *catalog, struct catalog_image **ret, size_t *ret_count,
                        struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    void *images = NULL;
-    int rc = catalog_stmt_begin(
-        catalog, &stmt, err,
-        "SELECT " IMAGE_COLUMNS " FROM images ORDER BY created_ns DESC, id DESC", "");
-    if (rc == 0)
-        rc = catalog_stmt_records(&stmt, &image_rows, &images, ret_count, err);
-    if (rc == 0)
-        *ret = images;
-    return rc;
+    return catalog_stmt_list(catalog, &image_rows,
+                             "SELECT " IMAGE_COLUMNS
+                             " FROM images ORDER BY created_ns DESC, id DESC",
+                             ret, ret_count, err);
 }
 
 /* Adding */
@@ -203,9 +189,7 @@ int catalog_image_put(struct catalog *catalog, const struct catalog_image *image
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = put_image(catalog, image, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 /* Names */
@@ -266,9 +250,7 @@ int catalog_image_name_set(struct catalog *catalog, const char *name, const char
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = set_name(catalog, name, digest, replace, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_image_name_get(struct catalog *catalog, const char *name, char **ret_digest,
@@ -378,7 +360,5 @@ int catalog_image_remove(struct catalog *catalog, const char *digest, struct err
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = remove_image(catalog, digest, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }

@@ -88,35 +88,19 @@ static const struct catalog_rows job_rows = {sizeof(struct catalog_job), read_jo
 int catalog_job_get(struct catalog *catalog, const char *id, struct catalog_job *ret,
                     struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT " JOB_COLUMNS " FROM jobs WHERE id = ?", "s", id);
-    if (rc == 0)
-        rc = catalog_stmt_record(&stmt, &job_rows, ret, err);
-    if (rc < 0)
-        return rc;
-    return rc == 1 ? 0 : fail_missing(id, err);
+    int rc = catalog_stmt_get(catalog, &job_rows, "SELECT " JOB_COLUMNS " FROM jobs WHERE id = ?",
+                              id, ret, err);
+    return rc == 0 ? fail_missing(id, err) : rc < 0 ? rc : 0;
 }
 
 int catalog_job_list(struct catalog *catalog, bool unfinished, struct catalog_job **ret,
                      size_t *ret_count, struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    void *jobs = NULL;
     /* By order of arrival, which a clock that was set back does not change. */
     const char *sql = unfinished ? "SELECT " JOB_COLUMNS
                                    " FROM jobs WHERE finished_ns IS NULL ORDER BY seq DESC"
                                  : "SELECT " JOB_COLUMNS " FROM jobs ORDER BY seq DESC";
-    int rc = catalog_stmt_begin(catalog, &stmt, err, sql, "");
-    if (rc == 0)
-        rc = catalog_stmt_records(&stmt, &job_rows, &jobs, ret_count, err);
-    if (rc == 0)
-        *ret = jobs;
-    return rc;
+    return catalog_stmt_list(catalog, &job_rows, sql, ret, ret_count, err);
 }
 
 int catalog_job_works_on(struct catalog *catalog, const char *object, struct err *err)
@@ -279,9 +263,7 @@ int catalog_job_start(struct catalog *catalog, const char *id, struct err *err)
     int rc = catalog_scope_begin_lazy(catalog, &scope, err);
     if (rc == 0)
         rc = start_job(catalog, id, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 /* Steps of earlier attempts that never ended stay so: they were interrupted. */
@@ -321,9 +303,7 @@ int catalog_job_step(struct catalog *catalog, const char *id, const char *step, 
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = begin_step(catalog, id, step, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_job_mark(struct catalog *catalog, const char *id, const char *step, struct err *err)
@@ -332,9 +312,7 @@ int catalog_job_mark(struct catalog *catalog, const char *id, const char *step, 
     int rc = catalog_scope_begin_lazy(catalog, &scope, err);
     if (rc == 0)
         rc = begin_step(catalog, id, step, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_job_progress(struct catalog *catalog, const char *id, int64_t done, int64_t total,
@@ -350,9 +328,7 @@ int catalog_job_progress(struct catalog *catalog, const char *id, int64_t done, 
                               "UPDATE jobs SET progress_done = ?, progress_total = ?,"
                               " progress_unit = ?, heartbeat_ns = ? WHERE seq = ?",
                               "iisii", done, total, unit, catalog_now(catalog), row.seq);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 static bool may_finish(enum catalog_job_state from, enum catalog_job_state to)
@@ -409,9 +385,7 @@ int catalog_job_finish(struct catalog *catalog, const char *id, enum catalog_job
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = finish_job(catalog, id, state, result, failure, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 static int read_step(struct catalog_stmt *stmt, void *ret, struct err *err)

@@ -100,13 +100,8 @@ int catalog_layer_touch(struct catalog *catalog, const char *const *keys, size_t
 int catalog_layer_get(struct catalog *catalog, const char *key, struct catalog_layer_image *ret,
                       struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT " COLUMNS " FROM layer_images WHERE key = ?", "s", key);
-    if (rc == 0)
-        rc = catalog_stmt_record(&stmt, &rows, ret, err);
+    int rc = catalog_stmt_get(catalog, &rows, "SELECT " COLUMNS " FROM layer_images WHERE key = ?",
+                              key, ret, err);
     if (rc == 0)
         return err_fail(err, ERR_NOT_FOUND, "there is no layer image %.100s here", key);
     return rc < 0 ? rc : 0;
@@ -115,17 +110,9 @@ int catalog_layer_get(struct catalog *catalog, const char *key, struct catalog_l
 int catalog_layer_list(struct catalog *catalog, struct catalog_layer_image **ret, size_t *ret_count,
                        struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    void *images = NULL;
-    int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT " COLUMNS " FROM layer_images ORDER BY used_ns, key", "");
-    if (rc == 0)
-        rc = catalog_stmt_records(&stmt, &rows, &images, ret_count, err);
-    if (rc == 0)
-        *ret = images;
-    return rc;
+    return catalog_stmt_list(catalog, &rows,
+                             "SELECT " COLUMNS " FROM layer_images ORDER BY used_ns, key", ret,
+                             ret_count, err);
 }
 
 int catalog_layer_remove(struct catalog *catalog, const char *key, struct err *err)

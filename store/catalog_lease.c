@@ -104,9 +104,7 @@ int catalog_lease_add(struct catalog *catalog, const char *job_id, const char *k
         rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = add_lease(catalog, job_id, key, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_lease_drop(struct catalog *catalog, const char *job_id, struct err *err)
@@ -117,9 +115,7 @@ int catalog_lease_drop(struct catalog *catalog, const char *job_id, struct err *
         rc = catalog_stmt_run(catalog, err,
                               "DELETE FROM leases WHERE job = (SELECT seq FROM jobs WHERE id = ?)",
                               "s", job_id);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_deletion_queue(struct catalog *catalog, const char *key, struct err *err)
@@ -130,9 +126,7 @@ int catalog_deletion_queue(struct catalog *catalog, const char *key, struct err 
         rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = queue_key(catalog, key, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 static int take_off(struct catalog *catalog, const char *key, struct err *err)

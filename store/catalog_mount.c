@@ -99,22 +99,16 @@ int catalog_mount_add(struct catalog *catalog, const struct catalog_mount *mount
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = add_mount(catalog, mount, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_mount_find(struct catalog *catalog, const char *volume, struct catalog_mount *ret,
                        struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT volume, path, read_only, state, created_ns FROM mounts"
-                                " WHERE volume = ? AND " OURS,
-                                "s", volume);
-    return rc == 0 ? catalog_stmt_record(&stmt, &mount_rows, ret, err) : rc;
+    return catalog_stmt_get(catalog, &mount_rows,
+                            "SELECT volume, path, read_only, state, created_ns FROM mounts"
+                            " WHERE volume = ? AND " OURS,
+                            volume, ret, err);
 }
 
 int catalog_mount_set_state(struct catalog *catalog, const char *volume,
@@ -129,9 +123,7 @@ int catalog_mount_set_state(struct catalog *catalog, const char *volume,
                              "ss", state_names[state], volume);
     if (rc == 0)
         rc = err_fail(err, ERR_NOT_FOUND, "the volume %s is to be mounted nowhere", volume);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_mount_remove(struct catalog *catalog, const char *volume, struct err *err)
@@ -141,7 +133,5 @@ int catalog_mount_remove(struct catalog *catalog, const char *volume, struct err
     if (rc == 0)
         rc = catalog_stmt_run(catalog, err, "DELETE FROM mounts WHERE volume = ? AND " OURS, "s",
                               volume);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }

@@ -98,41 +98,23 @@ int catalog_run_add(struct catalog *catalog, const struct catalog_run *run, stru
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = add_run(catalog, run, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_run_get(struct catalog *catalog, const char *id, struct catalog_run *ret,
                     struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT " RUN_COLUMNS " FROM runs WHERE id = ?", "s", id);
-    if (rc == 0)
-        rc = catalog_stmt_record(&stmt, &run_rows, ret, err);
-    if (rc < 0)
-        return rc;
-    return rc == 1 ? 0 : fail_missing(id, err);
+    int rc = catalog_stmt_get(catalog, &run_rows, "SELECT " RUN_COLUMNS " FROM runs WHERE id = ?",
+                              id, ret, err);
+    return rc == 0 ? fail_missing(id, err) : rc < 0 ? rc : 0;
 }
 
 int catalog_run_list(struct catalog *catalog, struct catalog_run **ret, size_t *ret_count,
                      struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    void *runs = NULL;
-    int rc = catalog_stmt_begin(
-        catalog, &stmt, err, "SELECT " RUN_COLUMNS " FROM runs ORDER BY created_ns DESC, seq DESC",
-        "");
-    if (rc == 0)
-        rc = catalog_stmt_records(&stmt, &run_rows, &runs, ret_count, err);
-    if (rc == 0)
-        *ret = runs;
-    return rc;
+    return catalog_stmt_list(catalog, &run_rows,
+                             "SELECT " RUN_COLUMNS " FROM runs ORDER BY created_ns DESC, seq DESC",
+                             ret, ret_count, err);
 }
 
 int catalog_run_set_state(struct catalog *catalog, const char *id, enum catalog_run_state state,
@@ -169,9 +151,7 @@ int catalog_run_set_image(struct catalog *catalog, const char *id, const char *i
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = set_image(catalog, id, image, image_name, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 static int remove_run(struct catalog *catalog, const char *id, struct err *err)
@@ -193,7 +173,5 @@ int catalog_run_remove(struct catalog *catalog, const char *id, struct err *err)
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = remove_run(catalog, id, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }

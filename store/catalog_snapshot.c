@@ -112,41 +112,25 @@ int catalog_snapshot_add(struct catalog *catalog, const struct catalog_snapshot 
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = add_snapshot(catalog, snapshot, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_snapshot_get(struct catalog *catalog, const char *id, struct catalog_snapshot *ret,
                          struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE id = ?", "s", id);
-    if (rc == 0)
-        rc = catalog_stmt_record(&stmt, &snapshot_rows, ret, err);
-    if (rc < 0)
-        return rc;
-    return rc == 1 ? 0 : fail_missing(id, err);
+    int rc =
+        catalog_stmt_get(catalog, &snapshot_rows,
+                         "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE id = ?", id, ret, err);
+    return rc == 0 ? fail_missing(id, err) : rc < 0 ? rc : 0;
 }
 
 int catalog_snapshot_list(struct catalog *catalog, struct catalog_snapshot **ret, size_t *ret_count,
                           struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    void *snapshots = NULL;
-    int rc = catalog_stmt_begin(
-        catalog, &stmt, err,
-        "SELECT " SNAPSHOT_COLUMNS " FROM snapshots ORDER BY created_ns DESC, seq DESC", "");
-    if (rc == 0)
-        rc = catalog_stmt_records(&stmt, &snapshot_rows, &snapshots, ret_count, err);
-    if (rc == 0)
-        *ret = snapshots;
-    return rc;
+    return catalog_stmt_list(catalog, &snapshot_rows,
+                             "SELECT " SNAPSHOT_COLUMNS
+                             " FROM snapshots ORDER BY created_ns DESC, seq DESC",
+                             ret, ret_count, err);
 }
 
 /* Records the level and the remote unless the row has a higher level. */
@@ -182,9 +166,7 @@ int catalog_snapshot_set_durability(struct catalog *catalog, const char *id,
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = raise_level(catalog, id, durability, remote, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_snapshot_remove(struct catalog *catalog, const char *id, struct err *err)

@@ -326,6 +326,31 @@ int catalog_stmt_records(struct catalog_stmt *stmt, const struct catalog_rows *r
     return 0;
 }
 
+int catalog_stmt_get(struct catalog *catalog, const struct catalog_rows *rows, const char *sql,
+                     const char *key, void *ret, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    catalog_scope_read(catalog, &scope);
+    int rc = catalog_stmt_begin(catalog, &stmt, err, sql, "s", key);
+    return rc == 0 ? catalog_stmt_record(&stmt, rows, ret, err) : rc;
+}
+
+int catalog_stmt_list(struct catalog *catalog, const struct catalog_rows *rows, const char *sql,
+                      void *ret, size_t *ret_count, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
+    catalog_scope_read(catalog, &scope);
+    void *records = NULL;
+    int rc = catalog_stmt_begin(catalog, &stmt, err, sql, "");
+    if (rc == 0)
+        rc = catalog_stmt_records(&stmt, rows, &records, ret_count, err);
+    if (rc == 0)
+        memcpy(ret, &records, sizeof records);
+    return rc;
+}
+
 int catalog_stmt_state(struct catalog *catalog, const struct catalog_states *states, const char *id,
                        int *ret, struct err *err)
 {
@@ -362,9 +387,7 @@ int catalog_stmt_move(struct catalog *catalog, const struct catalog_states *stat
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = move(catalog, states, id, state, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_stmt_exec(struct catalog *catalog, const char *sql, struct err *err)

@@ -72,6 +72,15 @@ int catalog_stmt_record(struct catalog_stmt *stmt, const struct catalog_rows *ro
 int catalog_stmt_records(struct catalog_stmt *stmt, const struct catalog_rows *rows, void **ret,
                          size_t *ret_count, struct err *err);
 
+/* The row that a query with one parameter, a text, finds, in a scope of its own: 1 read, 0 there is
+ * none, or -errno. */
+int catalog_stmt_get(struct catalog *catalog, const struct catalog_rows *rows, const char *sql,
+                     const char *key, void *ret, struct err *err);
+/* All rows of a query without parameters, in a scope of its own. `ret` points to where the pointer
+ * to the records goes; else as catalog_stmt_records(). */
+int catalog_stmt_list(struct catalog *catalog, const struct catalog_rows *rows, const char *sql,
+                      void *ret, size_t *ret_count, struct err *err);
+
 /* How rows of one kind, which have an ID, go from state to state. */
 struct catalog_states {
     const char *what;           /* "run" */

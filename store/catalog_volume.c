@@ -100,40 +100,23 @@ int catalog_volume_add(struct catalog *catalog, const struct catalog_volume *vol
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = add_volume(catalog, volume, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_volume_get(struct catalog *catalog, const char *id, struct catalog_volume *ret,
                        struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    int rc = catalog_stmt_begin(catalog, &stmt, err, "SELECT " COLUMNS " FROM volumes WHERE id = ?",
-                                "s", id);
-    if (rc == 0)
-        rc = catalog_stmt_record(&stmt, &volume_rows, ret, err);
-    if (rc < 0)
-        return rc;
-    return rc == 1 ? 0 : fail_missing(id, err);
+    int rc = catalog_stmt_get(catalog, &volume_rows, "SELECT " COLUMNS " FROM volumes WHERE id = ?",
+                              id, ret, err);
+    return rc == 0 ? fail_missing(id, err) : rc < 0 ? rc : 0;
 }
 
 int catalog_volume_list(struct catalog *catalog, struct catalog_volume **ret, size_t *ret_count,
                         struct err *err)
 {
-    cleanup_catalog_scope struct catalog_scope scope = {0};
-    cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    catalog_scope_read(catalog, &scope);
-    void *volumes = NULL;
-    int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT " COLUMNS " FROM volumes ORDER BY created_ns, id", "");
-    if (rc == 0)
-        rc = catalog_stmt_records(&stmt, &volume_rows, &volumes, ret_count, err);
-    if (rc == 0)
-        *ret = volumes;
-    return rc;
+    return catalog_stmt_list(catalog, &volume_rows,
+                             "SELECT " COLUMNS " FROM volumes ORDER BY created_ns, id", ret,
+                             ret_count, err);
 }
 
 int catalog_volume_set_state(struct catalog *catalog, const char *id,
@@ -162,9 +145,7 @@ int catalog_volume_set_size(struct catalog *catalog, const char *id, int64_t siz
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = set_size(catalog, id, size, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_volume_set_boot(struct catalog *catalog, const char *id, const char *boot,
@@ -213,7 +194,5 @@ int catalog_volume_remove(struct catalog *catalog, const char *id, struct err *e
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = remove_volume(catalog, id, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }

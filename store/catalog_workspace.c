@@ -130,9 +130,7 @@ int catalog_workspace_add(struct catalog *catalog, const char *name, const char 
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = add_workspace(catalog, name, node, volume, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 static int remove_workspace(struct catalog *catalog, const char *name, struct err *err)
@@ -154,7 +152,5 @@ int catalog_workspace_remove(struct catalog *catalog, const char *name, struct e
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = remove_workspace(catalog, name, err);
-    if (rc < 0)
-        return rc;
-    return catalog_scope_commit(&scope, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
