@@ -143,13 +143,10 @@ int spawn_find_tool(const char *name, char ret[4096], struct err *err)
         if (access(ret, X_OK) == 0)
             return 0;
     }
-    int rc = err_fail(err, ERR_NOT_FOUND, "the program %s is not installed", name);
-    err_hint(err, "install the package that brings %s", name);
-    return rc;
+    return err_fail(err, ERR_NOT_FOUND, "the program %s is not installed", name);
 }
 
-/* The last line of what a tool said on its standard error, for the message. */
-static void last_line(int fd, char ret[256])
+void spawn_last_line(int fd, char ret[SPAWN_LINE_MAX])
 {
     char text[4096];
     off_t end = lseek(fd, 0, SEEK_END);
@@ -159,15 +156,17 @@ static void last_line(int fd, char ret[256])
         n--;
     text[n > 0 ? n : 0] = '\0';
     char *line = strrchr(text, '\n');
-    snprintf(ret, 256, "%.255s", line ? line + 1 : text);
+    snprintf(ret, SPAWN_LINE_MAX, "%.*s", SPAWN_LINE_MAX - 1, line ? line + 1 : text);
 }
 
 int spawn_tool(const char *const *argv, struct buf *ret_out, struct err *err)
 {
     char path[4096];
     int rc = spawn_find_tool(argv[0], path, err);
-    if (rc < 0)
+    if (rc < 0) {
+        err_hint(err, "install the package that brings %s", argv[0]);
         return rc;
+    }
     const char *args[64] = {path};
     size_t count = 1;
     for (; argv[count] && count < ARRAY_SIZE(args) - 1; count++)
@@ -191,7 +190,7 @@ int spawn_tool(const char *const *argv, struct buf *ret_out, struct err *err)
         return status < 0 ? status : rc;
     if (status == 0)
         return 0;
-    char line[256];
-    last_line(said, line);
+    char line[SPAWN_LINE_MAX];
+    spawn_last_line(said, line);
     return err_fail(err, ERR_IO, "%s ended with status %d: %s", argv[0], status, line);
 }

@@ -17,6 +17,7 @@
 
 enum {
     SPAWN_FDS_MAX = 16,
+    SPAWN_LINE_MAX = 512,
 };
 
 struct spawn {
@@ -34,7 +35,8 @@ struct spawn {
  * absolute path. ERR_UNSUPPORTED says where it was looked for. */
 int spawn_find(const char *name, char ret[4096], struct err *err);
 
-/* Finds a stock tool in a fixed search path, so that the caller's environment has no say. */
+/* Finds a stock tool in a fixed search path, so that the caller's environment has no say.
+ * ERR_NOT_FOUND: it is not installed. */
 int spawn_find_tool(const char *name, char ret[4096], struct err *err);
 /* Starts the child and returns its pid, or -errno. */
 pid_t spawn_start(const struct spawn *spawn, struct err *err);
@@ -45,3 +47,6 @@ int spawn_wait(pid_t pid, struct err *err);
 /* Runs a stock tool (found in PATH) to its end with its output collected: stdout in `ret_out`
  * (may be NULL), the last line of stderr in the error. Fails unless it exits with 0. */
 int spawn_tool(const char *const *argv, struct buf *ret_out, struct err *err);
+/* The last line of what was written to a memory file, such as a child's standard error; "" when
+ * nothing was. */
+void spawn_last_line(int fd, char ret[SPAWN_LINE_MAX]);

@@ -2,7 +2,6 @@
 
 #include "cleanup.h"
 #include "local_disk.h"
-#include "program.h"
 #include "spawn.h"
 #include "text.h"
 
@@ -84,7 +83,7 @@ static void check_program(const char *name, const char *package, enum doctor_sta
 {
     char path[4096];
     struct err err = ERR_INIT;
-    if (program_find(name, path, &err) < 0) {
+    if (spawn_find_tool(name, path, &err) < 0) {
         doctor_found(ret, without, "not installed (package %s)", package);
         return;
     }

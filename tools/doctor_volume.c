@@ -4,7 +4,6 @@
 
 #include "cleanup.h"
 #include "loop_device.h"
-#include "program.h"
 #include "spawn.h"
 #include "text.h"
 
@@ -206,7 +205,7 @@ void doctor_volume_e2fsprogs(struct doctor_check *ret)
     struct err err = ERR_INIT;
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(names); i++)
-        rc = program_find(names[i], paths[i], &err);
+        rc = spawn_find_tool(names[i], paths[i], &err);
     if (rc == 0) {
         const char *const argv[] = {paths[0], "-V", NULL};
         rc = ask(argv, version, &err);

@@ -3,7 +3,6 @@
 #include "cleanup.h"
 #include "fdio.h"
 #include "output.h"
-#include "program.h"
 #include "sandbox_args.h"
 #include "sandbox_cgroup.h"
 #include "sandbox_child.h"
@@ -72,7 +71,7 @@ static int make_control(struct life *life, struct err *err)
 
 static int find_programs(struct life *life, struct err *err)
 {
-    int rc = program_find("bwrap", life->bwrap, err);
+    int rc = spawn_find_tool("bwrap", life->bwrap, err);
     if (rc < 0) {
         err_hint(err, "install the package bubblewrap");
         return rc;
@@ -295,8 +294,8 @@ static int next_signal(struct life *life)
 
 static int fail_setup(const struct life *life, struct err *err)
 {
-    char line[512];
-    program_last_line(life->said, line);
+    char line[SPAWN_LINE_MAX];
+    spawn_last_line(life->said, line);
     return err_fail(err, ERR_IO, "cannot set up the sandbox of %s: %s", life->sandbox->id,
                     *line ? line : "bubblewrap ended without a word");
 }

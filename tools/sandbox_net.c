@@ -1,8 +1,8 @@
 #include "sandbox_net.h"
 
 #include "cleanup.h"
-#include "program.h"
 #include "sandbox_resolv.h"
+#include "spawn.h"
 #include "userns.h"
 
 #include <fcntl.h>
@@ -174,7 +174,7 @@ static int open_namespace(pid_t pid, const char *name, int *ret, struct err *err
 
 static int prepare(pid_t pid, struct holder *holder, struct err *err)
 {
-    int rc = program_find("pasta", holder->pasta, err);
+    int rc = spawn_find_tool("pasta", holder->pasta, err);
     if (rc < 0) {
         err_hint(err, "install the package passt, or use --net none or host");
         return rc;
@@ -200,8 +200,8 @@ static int prepare(pid_t pid, struct holder *holder, struct err *err)
 
 static int fail_pasta(const struct holder *holder, const char *what, struct err *err)
 {
-    char line[512];
-    program_last_line(holder->said, line);
+    char line[SPAWN_LINE_MAX];
+    spawn_last_line(holder->said, line);
     int rc = err_fail(err, ERR_IO, "pasta %s%s%s", what, *line ? ": " : "", line);
     err_hint(err, "the host needs a route to a network; --net none works without");
     return rc;

@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,6 +132,50 @@ static void test_signal_of_the_child_is_seen(void **state)
     assert_int_equal(spawn_wait(spawn_start(&spawn, NULL), NULL), 128 + 9);
 }
 
+static void test_the_callers_path_has_no_say(void **state)
+{
+    const struct scratch *scratch = *state;
+    char path[4096];
+    scratch_write(scratch, "no-such-program", "#!/bin/sh\n", 10);
+    assert_int_equal(fchmodat(scratch->fd, "no-such-program", 0755, 0), 0);
+    assert_int_equal(setenv("PATH", scratch->path, 1), 0);
+    struct err err = ERR_INIT;
+    assert_int_equal(spawn_find_tool("no-such-program", path, &err), -ENOENT);
+    assert_string_equal(err.text, "the program no-such-program is not installed");
+    assert_int_equal(spawn_find_tool("sh", path, NULL), 0);
+    assert_string_equal(strrchr(path, '/'), "/sh");
+    assert_int_equal(setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1), 0);
+}
+
+static void expect_last_line(const char *text, const char *expected)
+{
+    char line[SPAWN_LINE_MAX] = "unset";
+    cleanup_fd int fd = memfd_create("test", MFD_CLOEXEC);
+    assert_int_equal(fdio_write_full(fd, text, strlen(text)), 0);
+    spawn_last_line(fd, line);
+    assert_string_equal(line, expected);
+}
+
+static void test_last_lines(void **state)
+{
+    (void)state;
+    expect_last_line("", "");
+    expect_last_line("\n\n", "");
+    expect_last_line("one", "one");
+    expect_last_line("one\ntwo \n\n", "two");
+    char text[10000];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    memcpy(text + sizeof text - 6, "\nend\n", 5);
+    expect_last_line(text, "end");
+    text[sizeof text - 6] = 'x'; /* a line that is longer than anybody reads */
+    char line[SPAWN_LINE_MAX];
+    cleanup_fd int fd = memfd_create("test", MFD_CLOEXEC);
+    assert_int_equal(fdio_write_full(fd, text, sizeof text - 1), 0);
+    spawn_last_line(fd, line);
+    assert_int_equal(strlen(line), sizeof line - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +184,9 @@ int main(void)
         cmocka_unit_test(test_missing_tool_is_named),
         cmocka_unit_test(test_output_over_the_limit_does_not_block),
         cmocka_unit_test(test_output_that_nobody_wants_has_no_limit),
+        cmocka_unit_test(test_last_lines),
+        cmocka_unit_test_setup_teardown(test_the_callers_path_has_no_say, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_child_has_only_what_it_was_given, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_child_has_a_clean_signal_state, scratch_setup,

@@ -1,7 +1,6 @@
 #include "tiny_root.h"
 
 #include "cleanup.h"
-#include "program.h"
 #include "spawn.h"
 
 #include <string.h>
@@ -54,7 +53,7 @@ static void copy_program(const struct scratch *scratch, const char *name)
 {
     char path[4096];
     struct err err = ERR_INIT;
-    if (program_find(name, path, &err) < 0)
+    if (spawn_find_tool(name, path, &err) < 0)
         fail_msg("%s", err.text);
     copy(scratch, path);
     cleanup_buf struct buf out = BUF_INIT(1 << 20);
