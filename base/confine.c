@@ -1,6 +1,7 @@
 #include "confine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/landlock.h>
 #include <stdint.h>
 #include <sys/prctl.h>
@@ -63,6 +64,17 @@ static int limit_files(const struct confine *confine)
     return rc;
 }
 
+/* What it reads may be made so that it needs much. */
+static void offer_memory(void)
+{
+    static const char score[] = "1000";
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!write(fd, score, sizeof score - 1);
+        (void)close(fd);
+    }
+}
+
 int confine_apply(const struct confine *confine)
 {
     const struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
@@ -70,6 +82,7 @@ int confine_apply(const struct confine *confine)
         return -EINVAL;
     if (setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
+    offer_memory();
     /* The calls themselves: the library's would tell threads that the child does not have. */
     if (syscall(SYS_setgroups, 0, NULL) < 0 ||
         syscall(SYS_setresgid, confine->gid, confine->gid, confine->gid) < 0 ||

@@ -7,7 +7,7 @@
  *   exec       gives nothing back (no_new_privs)
  *   files      where the kernel has Landlock, it writes nowhere but below one directory, whatever
  *              their modes allow; what everybody may read it may read
- *   memory     no core dump
+ *   memory     no core dump; when it is short, this process is the first to be killed
  *
  * What it keeps are the descriptors that it is handed. What it does not do: limit system calls,
  * time or memory.

@@ -61,6 +61,7 @@ static void test_it_is_nobody(void **state)
            "0000000000000000\n");
     expect("grep NoNewPrivs /proc/self/status", -1, 0, "\t1\n");
     expect("ulimit -c", -1, 0, "0\n");
+    expect("cat /proc/self/oom_score_adj", -1, 0, "1000\n");
     const struct confine root = {.uid = 0, .gid = 0, .writable = -1};
     assert_int_equal(confine_apply(&root), -EINVAL);
 }
