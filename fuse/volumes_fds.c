@@ -114,6 +114,7 @@ int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volum
                                       .program = steal_fd(&fds->program),
                                       .worker = -1};
     volume->live = live;
+    memcpy(volume->uuid, live.header->uuid, sizeof volume->uuid);
     volume->live_dev = st.st_dev;
     volume->live_ino = st.st_ino;
     volume->dead = false;

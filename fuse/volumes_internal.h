@@ -43,9 +43,10 @@ struct volume {
     bool busy;      /* table */
 
     /* The shared parts: all or none of them (volume_is_held()). */
-    struct volume_fds fds; /* .worker is always -1 */
-    struct live_map live;  /* with words */
-    dev_t live_dev;        /* of the live map's memfd; 0 without one */
+    struct volume_fds fds;         /* .worker is always -1 */
+    struct live_map live;          /* with words */
+    uint8_t uuid[VOLUME_UUID_LEN]; /* as it was when they came; what the map has is its worker's */
+    dev_t live_dev;                /* of the live map's memfd; 0 without one */
     ino_t live_ino;
 
     dev_t fuse_dev; /* of the mount RUN/volumes/ID; 0: nothing is mounted there */

@@ -83,6 +83,22 @@ static int check_fs(const struct volume *volume, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
+/* A host that has lost its e2fsprogs can use what is there, until it has them again. */
+static int grow_device(const struct volume *volume, struct err *err)
+{
+    struct err why = ERR_INIT;
+    int rc = volume_fs_grow_device(volume->device, VOLUMES_CHECK_MS, &why);
+    if (rc >= 0)
+        return 0;
+    if (why.code == ERR_UNSUPPORTED) {
+        log_event(LOG_WARN, "volume-not-grown", "volume", volume->id, "why", why.text, NULL);
+        return 0;
+    }
+    if (err && err->code == ERR_NONE)
+        *err = why;
+    return rc;
+}
+
 /* The superblock, before the kernel sees it. An ext4 that a resize has left behind is grown, as not
  * every host may do that to a mounted one. */
 static int prepare_fs(const struct volume *volume, bool read_only, bool check, struct err *err)
@@ -90,16 +106,16 @@ static int prepare_fs(const struct volume *volume, bool read_only, bool check, s
     const struct live_map_header *header = volume->live.header;
     uint64_t size = atomic_load(&header->size);
     struct ext4_super super;
-    int rc = volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, &super, err);
+    int rc = volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
     /* An unclean end: of an abandoned one nobody knows what else is wrong. */
     if (rc == 0 && (check || super.has_errors || super.needs_recovery))
         rc = check_fs(volume, err);
     if (rc == 0 && !read_only && super.blocks * VOLUME_BLOCK < size)
-        rc = volume_fs_grow_device(volume->device, VOLUMES_CHECK_MS, err);
+        rc = grow_device(volume, err);
     /* What the tools have written is looked at too. */
     return rc < 0
                ? rc
-               : volume_fs_look(volume->device, header->uuid, size, VOLUMES_STEP_MS, &super, err);
+               : volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
 }
 
 static int mount_source(const struct volume *volume, const char *path, bool read_only,
@@ -108,7 +124,7 @@ static int mount_source(const struct volume *volume, const char *path, bool read
     const struct live_map_header *header = volume->live.header;
     struct volume_fs_source source = {.device_path = volume->device,
                                       .size = atomic_load(&header->size)};
-    memcpy(source.uuid, header->uuid, sizeof source.uuid);
+    memcpy(source.uuid, volume->uuid, sizeof source.uuid);
     return volume_fs_mount(&source, path, read_only, VOLUMES_FS_MS, err);
 }
 

@@ -79,8 +79,7 @@ static int resize_files(struct volumes *volumes, struct volume *volume, uint64_t
 static int is_grown(const struct volume *volume, uint64_t size, struct err *err)
 {
     struct ext4_super super;
-    int rc = volume_fs_look(volume->device, volume->live.header->uuid, size, VOLUMES_STEP_MS,
-                            &super, err);
+    int rc = volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
     /* The kernel leaves out a last group that is too small to be of use. */
     return rc < 0 ? rc : super.blocks * VOLUME_BLOCK + (VOLUMES_GROUP_BYTES / 2) > size;
 }

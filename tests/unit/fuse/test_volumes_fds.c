@@ -190,6 +190,23 @@ static void test_numbers_are_bounded(void **state)
     volume_leave(site->volumes, volume);
 }
 
+/* The map is its worker's too: with another UUID in it, it could have the file system of another
+ * one taken for its own. */
+static void test_a_map_that_changes_its_uuid(void **state)
+{
+    struct volumes_site *site = *state;
+    struct volume *volume;
+    struct err err = ERR_INIT;
+    site_ok(volumes_create(site->volumes, SITE_ID, SITE_SIZE, &err), &err);
+    site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
+    volume = volume_peek(site->volumes, SITE_ID);
+    volume->live.header->uuid[0] ^= 0xff;
+    volume_unpeek(site->volumes, volume);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
+    site_ok(volumes_abandon(site->volumes, SITE_ID, NULL, &err), &err);
+}
+
 /* A process that calls itself a worker of the volume. */
 static pid_t pretend(const struct volumes_site *site, uid_t user)
 {
@@ -243,6 +260,8 @@ int main(void)
                                         site_teardown),
         cmocka_unit_test_setup_teardown(test_a_program_of_the_worker, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_a_live_map_that_can_shrink, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_a_map_that_changes_its_uuid, site_setup,
+                                        site_teardown),
         cmocka_unit_test_setup_teardown(test_a_process_that_pretends_to_be_a_worker, site_setup,
                                         site_teardown),
         cmocka_unit_test_setup_teardown(test_numbers_are_bounded, site_setup, site_teardown),
