@@ -2,9 +2,11 @@
 """Workspaces on hosts that are odd: disks that are not for them, a full run directory, places that are links, that are
 replaced or do not answer, several clients that want different things at once, a thousand of them."""
 import contextlib
+import datetime
 import json
 import os
 import sqlite3
+import struct
 import subprocess
 import sys
 import threading
@@ -15,10 +17,11 @@ for extra in (HERE, os.path.join(HERE, "..", "fault")):
     sys.path.insert(0, extra)
 import harness  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, check_equal, run, wait_for  # noqa: E402  pylint: disable=C0413
-from agreement import check_agreement  # noqa: E402  pylint: disable=wrong-import-position
+from agreement import check_agreement, rows  # noqa: E402  pylint: disable=wrong-import-position
 from test_workspace_input import ask  # noqa: E402  pylint: disable=wrong-import-position
 
 MANY = 1000
+CLOCK_STEP = os.path.join(harness.BUILD, "tests", "support", "libclock-step.so")
 
 
 def directory(scratch, *names):
@@ -246,6 +249,117 @@ def test_what_a_person_sees_of_an_odd_place(scratch):
         check("\x1b" not in text, f"{text!r} steers the terminal")
     check_equal(document(node)["path"], here, "path for programs")
     node.ok("workspace", "unmount", "w")
+    node.stop()
+
+
+def test_long_places(scratch):
+    node = scratch.node().start()
+    node.ok("workspace", "create", "w", "--size", "64M")
+    # As long as names can be, and as paths can be that mount(2) takes.
+    deep = scratch.root
+    while len(os.fsencode(deep)) + 256 < 4094:
+        deep += "/" + "ä" * 127 + "x"
+    deep += "/" + "y" * (4094 - len(os.fsencode(deep)))
+    for path in (scratch.path("z" * 255), deep):
+        os.makedirs(path)
+        check_equal(node.ok("workspace", "mount", "w", path)["path"], path, "path")
+        check(os.path.ismount(path), "nothing is mounted")
+        check_equal(document(node)["filesystem"]["inodes_used"], 11, "inodes, as a look at the path tells")
+        node.kill()
+        node.start()
+        check_equal((document(node)["state"], document(node)["path"]), ("mounted", path), "after a restart")
+        node.ok("workspace", "unmount", "w")
+    node.stop()
+
+
+class WithoutTools(harness.Node):
+    """A daemon on a host that has lost programs of e2fsprogs."""
+
+    hidden = ()
+
+    def args(self):
+        script = "".join(f"mount --bind /dev/null $(readlink -f $(command -v {tool})) && " for tool in self.hidden)
+        return ["unshare", "-m", "sh", "-c", f'{script} exec "$@"', "sh", *super().args()]
+
+
+def test_a_host_that_has_lost_its_tools(scratch):
+    node = WithoutTools(scratch, "n1")
+    scratch.owned.append(node)
+    here = directory(scratch, "here")
+    node.start()
+    node.ok("workspace", "create", "w", "--size", "64M")
+    node.ok("workspace", "resize", "w", "256M")
+    node.stop()
+    node.hidden = ("mke2fs", "resize2fs")
+    node.start()
+    node.fails(1, "workspace", "create", "v", "--size", "64M", says=["mke2fs", "e2fsprogs"])
+    # What is there can be used, as large as it was.
+    check_equal(node.ok("workspace", "mount", "w", here)["state"], "mounted", "state")
+    space = document(node)["filesystem"]["size"]
+    check(space < 64 << 20, f"size of the file system {space}")
+    node.ok("workspace", "unmount", "w")
+    node.stop()
+    node.hidden = ("e2fsck",)
+    node.start()
+    node.ok("workspace", "mount", "w", here)
+    node.ok("workspace", "unmount", "w")
+    # One that has to be checked is not mounted unchecked.
+    volume = f"{node.data}/volumes/{document(node)['id']}/data"
+    run(["debugfs", "-w", "-R", "set_super_value state 2", volume])
+    node.fails(1, "workspace", "mount", "w", here, says=["e2fsck", "e2fsprogs"])
+    check_equal(document(node)["state"], "detached", "state")
+    node.stop()
+    node.hidden = ()
+    node.start()
+    node.ok("workspace", "mount", "w", here)
+    space = document(node)["filesystem"]["size"]
+    check(space > 200 << 20, f"size of the file system {space}")
+    node.ok("workspace", "unmount", "w")
+    node.ok("workspace", "rm", "w")
+    node.stop()
+
+
+# --- Time ---
+
+def test_steps_of_the_clock(scratch):
+    """Days forth and back, while workspaces are mounted: whatever waits counts on the monotonic clock."""
+    clock = scratch.path("clock")
+
+    def step(seconds):
+        with open(clock, "r+b") as f:
+            f.write(struct.pack("=q", seconds))
+    with open(clock, "wb") as f:
+        f.write(bytes(4096))
+    node = scratch.node(config="[volume]\ndisk_wait = 60\n")
+    node.start(env={"LD_PRELOAD": CLOCK_STEP, "VARVE_CLOCK_STEP": clock,
+                    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"})
+    here = directory(scratch, "here")
+    node.ok("workspace", "create", "w", "--size", "64M")
+    node.ok("workspace", "mount", "w", here)
+    pids = node.workers() + node.keepers()
+    for days in (1, -2, 4000, -4000, 0):
+        step(days * 86400)
+        for i in range(4):
+            with open(f"{here}/f{i}", "wb") as f:
+                f.write(b"x" * 100000)
+                os.fsync(f.fileno())
+            time.sleep(0.6)
+        node.ok("workspace", "create", "v", "--size", "64M")
+        shown = datetime.datetime.fromisoformat(document(node, "v")["created"].replace("Z", "+00:00")).timestamp()
+        check(abs(shown - time.time() - days * 86400) < 600, f"the clock was not stepped by {days} days: {shown}")
+        node.ok("workspace", "rm", "v")
+        check_equal(node.workers() + node.keepers(), pids, f"processes after {days} days")
+        check_equal((document(node)["state"], document(node)["incident"]), ("mounted", None), "state")
+    # What dies is started again at once, also after a step back.
+    step(-300 * 86400)
+    harness.send(pids)
+    with open(f"{here}/g", "wb") as f:
+        f.write(b"x" * 100000)
+        os.fsync(f.fileno())
+    wait_for(lambda: len(node.keepers()) == 1 and len(node.workers()) == 1, 20, "new processes")
+    node.ok("workspace", "unmount", "w")
+    events = [e for (e,) in rows(node, "SELECT event FROM events")]
+    check(not {"worker-silent", "workspace-fenced", "volume-dead"} & set(events), f"events: {events}")
     node.stop()
 
 
