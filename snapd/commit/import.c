@@ -150,7 +150,7 @@ static int convert(struct import *import, int archive_fd, uint64_t size, struct 
 
 static int take_tree(struct import *import, int dir_fd, struct err *err)
 {
-    enum import_kind kind;
+    enum import_kind kind = IMPORT_ROOTFS;
     int rc = tell_apart(dir_fd, import->path, &kind, err);
     if (rc < 0)
         return rc;
