@@ -51,6 +51,7 @@ enum {
     CHUNK_IO_GROUP = 64,      /* chunks that have one bit in `unlogged` */
     CHUNK_IO_RUN = 32,        /* chunks that are handled under their locks together */
     CHUNK_IO_RECORDS = 16384, /* that a flush remembers at once */
+    CHUNK_IO_STEP_CHUNKS = 4, /* that a step spans at most */
 };
 _Static_assert(CHUNK_IO_RUN < CHUNK_IO_LOCKS, "a run takes no lock twice");
 
@@ -82,6 +83,16 @@ struct chunk_io {
     int failed;                 /* -errno of a sync that failed for good */
 };
 
+/* A request under way, between chunk_io_begin_...() and chunk_io_end(). */
+struct chunk_io_step {
+    bool write;
+    void *buffer;
+    size_t len;
+    uint64_t offset;
+    uint64_t first, last; /* chunks; of a write they are locked, shared */
+    uint32_t zeros;       /* of a read: a bit for each chunk that reads as zeros */
+};
+
 /* Takes `data_fd`, open for reading and writing and with its flock held (owned on success), finds
  * out how it can be written, makes the summary of unlogged words, and marks a map on disk that was
  * closed as in use, unless the live map says that the volume is closed for good. ERR_DAMAGED when
@@ -94,6 +105,17 @@ void chunk_io_close(struct chunk_io *io);
 int chunk_io_read(struct chunk_io *io, void *buffer, size_t len, uint64_t offset);
 /* `buffer` is aligned to blocks. */
 int chunk_io_write(struct chunk_io *io, const void *buffer, size_t len, uint64_t offset);
+/* The two above in two halves, for one that must not wait. 1: all that is left to do is to read or
+ * write `len` bytes at `offset` of data_fd, then call chunk_io_end() with the result (bytes or
+ * -errno), on the same thread; until then locks are held, so that thread must not call what may
+ * wait for them (all but the begin functions). 0: a read is done. -EBUSY: nothing was done, it
+ * takes chunk_io_read() or chunk_io_write(), which may wait or change states. */
+int chunk_io_begin_read(struct chunk_io *io, void *buffer, size_t len, uint64_t offset,
+                        struct chunk_io_step *ret);
+int chunk_io_begin_write(struct chunk_io *io, const void *buffer, size_t len, uint64_t offset,
+                         struct chunk_io_step *ret);
+/* 0, -errno, or -EBUSY: not all of it was done, the request is to be repeated as a whole. */
+int chunk_io_end(struct chunk_io *io, struct chunk_io_step *step, int result);
 /* Both punch and zeroing: the range reads as zeros afterwards. Whole chunks give their room back,
  * parts of one are overwritten. */
 int chunk_io_discard(struct chunk_io *io, uint64_t len, uint64_t offset);

@@ -10,6 +10,8 @@ int chunk_io_check(const struct chunk_io *io, uint64_t len, uint64_t offset);
 
 /* The locks of the chunks from `first` to `last`, at most CHUNK_IO_RUN. */
 void chunk_io_lock(struct chunk_io *io, uint64_t first, uint64_t last, bool exclusive);
+/* Shared, if nobody has one of them exclusively and all these chunks are changed. */
+bool chunk_io_try_lock_changed(struct chunk_io *io, uint64_t first, uint64_t last);
 void chunk_io_unlock(struct chunk_io *io, uint64_t first, uint64_t last);
 
 static inline uint32_t chunk_io_word(const struct chunk_io *io, uint64_t chunk)
@@ -22,6 +24,9 @@ static inline uint32_t chunk_io_word(const struct chunk_io *io, uint64_t chunk)
 void chunk_io_change(struct chunk_io *io, uint64_t chunk, enum volume_state state, uint32_t mask,
                      uint32_t bits);
 void chunk_io_mark_group(struct chunk_io *io, uint64_t chunk);
+
+/* A chunk that stays changed was written to. */
+void chunk_io_touch(struct chunk_io *io, uint64_t chunk);
 
 /* Zeros, aligned to blocks. */
 extern const uint8_t chunk_io_zeros[VOLUME_CHUNK];

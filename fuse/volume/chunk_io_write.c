@@ -38,7 +38,7 @@ static bool all_changed(const struct chunk_io *io, uint64_t first, uint64_t last
     return true;
 }
 
-static void touch(struct chunk_io *io, uint64_t chunk)
+void chunk_io_touch(struct chunk_io *io, uint64_t chunk)
 {
     if (!(chunk_io_word(io, chunk) & LIVE_WORD_TOUCHED))
         atomic_fetch_or(&io->live->words[chunk], LIVE_WORD_TOUCHED);
@@ -50,7 +50,7 @@ static void note_write(struct chunk_io *io, uint64_t chunk, uint64_t from, uint6
 {
     uint32_t word = chunk_io_word(io, chunk);
     if (live_word_state(word) == VOLUME_CHANGED) {
-        touch(io, chunk);
+        chunk_io_touch(io, chunk);
         return;
     }
     uint32_t mask = VOLUME_MASK_ALL;
@@ -96,6 +96,21 @@ static int write_locked(struct chunk_io *io, const void *buffer, size_t len, uin
     for (uint64_t chunk = first; chunk <= last; chunk++)
         note_write(io, chunk, offset, end);
     return FAULT_POINT("volume.state-set", NULL);
+}
+
+bool chunk_io_try_lock_changed(struct chunk_io *io, uint64_t first, uint64_t last)
+{
+    for (uint64_t chunk = first; chunk <= last; chunk++) {
+        if (pthread_rwlock_tryrdlock(&io->locks[chunk % CHUNK_IO_LOCKS]) == 0)
+            continue;
+        if (chunk > first)
+            chunk_io_unlock(io, first, chunk - 1);
+        return false;
+    }
+    if (all_changed(io, first, last))
+        return true;
+    chunk_io_unlock(io, first, last);
+    return false;
 }
 
 /* A write into at most CHUNK_IO_RUN chunks. */

@@ -51,6 +51,7 @@ OWNERS = {
     "isa-l/igzip_lib.h": r"snapd/restore/",
     "isa-l/crc.h": r"snapd/restore/",
     "fuse_lowlevel.h": r"fuse/volume/",
+    "liburing.h": r"fuse/volume/volume_ring",
 }
 
 FUNCTION = re.compile(r"^[A-Za-z_].*?\b([A-Za-z_]\w*)\(.*[^;]$")
