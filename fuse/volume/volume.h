@@ -7,8 +7,8 @@
  *   region, locked           buffers, spares, stacks (volume_resident.h)
  *   session                  INIT recorded or replayed (volume_session.h)
  *   confined                 the directory's owner, no rights, few system calls (volume_confine.h)
- *   threads                  VOLUME_THREADS serve, VOLUME_PARK_THREADS do what was parked, one does
- *                            what the control socket asks for, the first one is the control loop
+ *   threads                  VOLUME_THREADS serve, one does what the control socket asks for, the
+ *                            first one is the control loop
  *
  * Two mappings of the live map: `header` stays where it is, and is what everybody counts in; the
  * one with the words belongs to chunk_io and moves when the volume grows.

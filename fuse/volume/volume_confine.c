@@ -89,17 +89,18 @@ int volume_confine_rights(int dir_fd, struct err *err)
 
 /* Most used first: requests, waiting, the control socket, the disk map's file. */
 static const int allowed[] = {
-    SYS_read,       SYS_writev,          SYS_pread64,         SYS_pwrite64,
-    SYS_pwritev,    SYS_preadv,          SYS_futex,           SYS_fdatasync,
-    SYS_fallocate,  SYS_write,           SYS_clock_nanosleep, SYS_nanosleep,
-    SYS_accept4,    SYS_getsockopt,      SYS_recvmsg,         SYS_sendmsg,
-    SYS_close,      SYS_openat,          SYS_fsync,           SYS_fstat,
+    SYS_io_uring_enter, /* of rings that were made before: reads, writes, polls */
+    SYS_read,           SYS_writev,          SYS_pread64,         SYS_pwrite64,
+    SYS_pwritev,        SYS_preadv,          SYS_futex,           SYS_fdatasync,
+    SYS_fallocate,      SYS_write,           SYS_clock_nanosleep, SYS_nanosleep,
+    SYS_accept4,        SYS_getsockopt,      SYS_recvmsg,         SYS_sendmsg,
+    SYS_close,          SYS_openat,          SYS_fsync,           SYS_fstat,
     SYS_newfstatat, /* fstat() of some libcs */
-    SYS_ftruncate,  SYS_fchmod,          SYS_lseek,           SYS_renameat2,
+    SYS_ftruncate,      SYS_fchmod,          SYS_lseek,           SYS_renameat2,
 #ifdef SYS_renameat
     SYS_renameat, /* renameat2() without flags, of some libcs */
 #endif
-    SYS_unlinkat,   SYS_sync_file_range,
+    SYS_unlinkat,       SYS_sync_file_range,
 };
 
 /* Signals go to this process alone: workers of other volumes run as the same user. */

@@ -28,7 +28,7 @@ enum {
 };
 #define DATA_NAME "data"
 
-/* The first thread that reads begins when all are confined, the others when it is done with INIT.
+/* The first thread that serves begins when all are confined, the others when it is done with INIT.
  */
 struct gate {
     pthread_mutex_t lock;
@@ -36,7 +36,7 @@ struct gate {
     bool open; /* under lock */
 };
 
-struct reader {
+struct server {
     struct volume_slot slot;
     bool first;
 };
@@ -47,9 +47,8 @@ static struct volume_control control;
 static struct gate confined = {.lock = PTHREAD_MUTEX_INITIALIZER,
                                .opened = PTHREAD_COND_INITIALIZER};
 static struct gate begun = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
-static struct reader readers[VOLUME_THREADS];
-static struct volume_slot park_slots[VOLUME_PARK_THREADS];
-static pthread_attr_t stacks[VOLUME_SLOTS + 1];
+static struct server servers[VOLUME_THREADS];
+static pthread_attr_t stacks[VOLUME_THREADS + 1];
 
 static uint64_t now_ns(void)
 {
@@ -142,20 +141,33 @@ static int open_files(const char *directory, struct err *err)
     return rc;
 }
 
+/* NULL where the host allows none. */
+static struct volume_ring *make_ring(void)
+{
+    struct volume_ring *ring = NULL;
+    struct err err = ERR_INIT;
+#ifdef VARVE_FAULT_POINTS
+    const char *wanted = getenv("VARVE_VOLUME_RING");
+    if (wanted && strcmp(wanted, "off") == 0)
+        return NULL;
+#endif
+    if (volume_ring_open(&ring, &err) < 0)
+        fprintf(stderr, "varve-volume: %s; goes on without\n", err.text);
+    return ring;
+}
+
 static int make_memory(struct err *err)
 {
-    const size_t threads = VOLUME_SLOTS + 1;
+    const size_t threads = VOLUME_THREADS + 1;
     size_t bytes = volume_queue_bytes() + threads * volume_resident_stack_bytes();
     int rc = volume_resident_map(bytes, &volume.resident, err);
     if (rc == 0)
         rc = volume_queue_init(&volume.queue, &volume.io, volume.header, volume_ops_answer, NULL,
                                &volume.resident, err);
     for (size_t i = 0; rc == 0 && i < VOLUME_THREADS; i++) {
-        readers[i] = (struct reader){.first = i == 0};
-        rc = volume_queue_slot(&volume.queue, true, &readers[i].slot, err);
+        servers[i] = (struct server){.first = i == 0};
+        rc = volume_queue_slot(&volume.queue, make_ring(), &servers[i].slot, err);
     }
-    for (size_t i = 0; rc == 0 && i < VOLUME_PARK_THREADS; i++)
-        rc = volume_queue_slot(&volume.queue, false, &park_slots[i], err);
     for (size_t i = 0; rc == 0 && i < threads; i++)
         rc = volume_resident_stack(&volume.resident, &stacks[i], err);
     return rc;
@@ -194,11 +206,11 @@ static void pass_gate(struct gate *at)
     (void)pthread_mutex_unlock(&at->lock);
 }
 
-static int begin(struct reader *reader)
+static int begin(struct server *server)
 {
     struct live_map_header *header = volume.header;
     struct err err = ERR_INIT;
-    int rc = volume_session_begin(&volume.session, &reader->slot, &err);
+    int rc = volume_session_begin(&volume.session, &server->slot, &err);
     if (rc < 0) {
         end(fail(header, &err));
         return rc;
@@ -210,22 +222,18 @@ static int begin(struct reader *reader)
     return 0;
 }
 
-static void *read_requests(void *arg)
+static void *serve(void *arg)
 {
-    struct reader *reader = arg;
+    struct server *server = arg;
     pass_gate(&confined);
-    if (reader->first && begin(reader) < 0)
+    if (server->first && begin(server) < 0)
         return NULL;
     pass_gate(&begun);
-    volume_session_serve(&volume.session, &reader->slot);
+    volume_session_serve(&volume.session, &server->slot);
+    if (!server->slot.leads) /* it was told to end, by the one that did */
+        return NULL;
     atomic_fetch_or(&volume.header->facts, LIVE_FACT_DESTROYED);
     end(VOLUME_EXIT_STOPPED);
-    return NULL;
-}
-
-static void *do_parked(void *arg)
-{
-    volume_queue_park_thread(arg);
     return NULL;
 }
 
@@ -240,13 +248,11 @@ static int start_threads(struct err *err)
     pthread_t ignored;
     const pthread_attr_t *stack = stacks;
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < VOLUME_PARK_THREADS; i++)
-        rc = pthread_create(&ignored, stack++, do_parked, &park_slots[i]);
     if (rc == 0)
         rc = pthread_create(&ignored, stack++, do_control, &control);
-    /* The first reader last: the others wait for it. */
+    /* The first one last: the others wait for it. */
     for (size_t i = VOLUME_THREADS; rc == 0 && i-- > 0;)
-        rc = pthread_create(&ignored, stack++, read_requests, &readers[i]);
+        rc = pthread_create(&ignored, stack++, serve, &servers[i]);
     return rc ? err_errno(err, rc, "cannot make a thread") : 0;
 }
 

@@ -1,18 +1,18 @@
 #include "volume_queue.h"
 
+#include "volume_queue_parts.h"
+
 #include "cleanup.h"
 #include "fault.h"
 
 #include <string.h>
 #include <time.h>
 
-#define NS_PER_MS UINT64_C(1000000)
-
 enum {
     BUFFER_BYTES = VOLUME_BLOCK + VOLUME_MAX_WRITE, /* the head stands at the end of the first */
 };
 
-static uint64_t now_ns(void)
+uint64_t volume_queue_now(void)
 {
     struct timespec ts;
     (void)clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -32,6 +32,8 @@ static int init_locks(struct volume_queue *queue)
         rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     if (rc == 0)
         rc = pthread_cond_init(&queue->changed, &attr);
+    if (rc == 0)
+        rc = pthread_cond_init(&queue->retried, &attr);
     if (rc == 0)
         rc = pthread_mutex_init(&queue->lock, NULL);
     return rc;
@@ -70,23 +72,14 @@ int volume_queue_init(struct volume_queue *queue, struct chunk_io *io,
     return 0;
 }
 
-static struct volume_buffer *take_buffer(struct volume_queue *queue)
-{
-    struct volume_buffer *buffer = queue->free_buffers;
-    if (buffer)
-        queue->free_buffers = buffer->next;
-    return buffer;
-}
-
-int volume_queue_slot(struct volume_queue *queue, bool reads, struct volume_slot *ret,
+int volume_queue_slot(struct volume_queue *queue, struct volume_ring *ring, struct volume_slot *ret,
                       struct err *err)
 {
-    struct volume_slot slot = {.queue = queue};
-    if (reads)
-        slot.buffer = take_buffer(queue);
-    if (reads && !slot.buffer)
+    struct volume_buffer *buffer = queue->free_buffers;
+    if (!buffer)
         return err_errno(err, ENOMEM, "there are no more buffers of requests");
-    *ret = slot;
+    queue->free_buffers = buffer->next;
+    *ret = (struct volume_slot){.queue = queue, .buffer = buffer, .ring = ring};
     return 0;
 }
 
@@ -95,16 +88,20 @@ static bool is_change(const struct volume_task *task)
     return task->op == VOLUME_TASK_WRITE || task->op == VOLUME_TASK_DISCARD;
 }
 
-static bool is_fenced(const struct volume_queue *queue)
+bool volume_queue_is_fenced(const struct volume_queue *queue)
 {
     return (atomic_load_explicit(&queue->header->orders, memory_order_relaxed) &
             LIVE_ORDER_FENCED) != 0;
 }
 
-static int run(struct volume_slot *slot, const struct volume_task *task)
+bool volume_queue_is_hopeless(const struct volume_queue *queue, const struct volume_task *task)
 {
-    struct volume_queue *queue = slot->queue;
-    if (is_change(task) && is_fenced(queue))
+    return queue->stopped || (task->op != VOLUME_TASK_READ && volume_queue_is_fenced(queue));
+}
+
+int volume_queue_run(struct volume_queue *queue, const struct volume_task *task)
+{
+    if (is_change(task) && volume_queue_is_fenced(queue))
         return -EIO;
     switch (task->op) {
     case VOLUME_TASK_READ:
@@ -124,7 +121,7 @@ static void count(_Atomic uint64_t *counter, uint64_t by)
     atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
 }
 
-static void answer(struct volume_queue *queue, const struct volume_task *task, int result)
+void volume_queue_answer(struct volume_queue *queue, const struct volume_task *task, int result)
 {
     struct live_map_header *header = queue->header;
     (void)FAULT_POINT("volume.request-done", NULL);
@@ -146,8 +143,7 @@ static void answer(struct volume_queue *queue, const struct volume_task *task, i
     atomic_fetch_sub_explicit(&header->in_flight, 1, memory_order_relaxed);
 }
 
-/* The list in which a task waits after `result`, or NULL: it is done. */
-static struct volume_tasks *list_after(struct volume_queue *queue, const struct volume_task *task,
+struct volume_tasks *volume_queue_list(struct volume_queue *queue, const struct volume_task *task,
                                        int result)
 {
     if (result == -EAGAIN && task->op == VOLUME_TASK_READ)
@@ -157,48 +153,7 @@ static struct volume_tasks *list_after(struct volume_queue *queue, const struct 
     return NULL;
 }
 
-/* Under lock: what the live map says about waiting. */
-static void show(struct volume_queue *queue)
-{
-    struct live_map_header *header = queue->header;
-    uint64_t oldest = 0;
-    for (struct volume_task *task = queue->held.first; task; task = task->next)
-        if (oldest == 0 || task->since_ns < oldest)
-            oldest = task->since_ns;
-    atomic_store(&header->held, queue->held.count);
-    atomic_store(&header->held_since_ns, oldest);
-    atomic_store(&header->absent, queue->absent.count);
-}
-
-static void append(struct volume_queue *queue, struct volume_tasks *list, struct volume_task *task)
-{
-    task->next = NULL;
-    if (list->last)
-        list->last->next = task;
-    else
-        list->first = task;
-    list->last = task;
-    list->count++;
-    show(queue);
-}
-
-static void remove_task(struct volume_queue *queue, struct volume_tasks *list,
-                        struct volume_task *task)
-{
-    struct volume_task *before = NULL;
-    for (struct volume_task *at = list->first; at != task; at = at->next)
-        before = at;
-    if (before)
-        before->next = task->next;
-    else
-        list->first = task->next;
-    if (list->last == task)
-        list->last = before;
-    list->count--;
-    show(queue);
-}
-
-static uint64_t pace(struct volume_queue *queue, const struct volume_task *task, uint64_t now)
+uint64_t volume_queue_pace(struct volume_queue *queue, const struct volume_task *task, uint64_t now)
 {
     struct live_map_header *header = queue->header;
     uint64_t bytes = atomic_load_explicit(&header->limit_bytes, memory_order_relaxed);
@@ -213,43 +168,17 @@ static uint64_t pace(struct volume_queue *queue, const struct volume_task *task,
 static bool park(struct volume_slot *slot, struct volume_tasks *list,
                  const struct volume_task *task)
 {
-    struct volume_queue *queue = slot->queue;
-    bool payload = task->op == VOLUME_TASK_READ || task->op == VOLUME_TASK_WRITE;
-    struct volume_task *parked = queue->free_tasks;
-    struct volume_buffer *next = NULL;
-    if (!parked || queue->stopped || (payload && !(next = take_buffer(queue))))
-        return false;
-    queue->free_tasks = parked->next;
-    *parked = *task;
-    parked->running = false;
-    parked->buffer = NULL;
-    parked->since_ns = now_ns();
-    if (payload) {
-        parked->buffer = slot->buffer;
-        slot->buffer = next;
-    }
-    uint64_t retry = parked->since_ns + VOLUME_RETRY_MS * NS_PER_MS;
-    if (list == &queue->held && list->count == 0)
-        queue->held_retry_ns = retry;
-    if (list == &queue->absent && list->count == 0)
-        queue->absent_retry_ns = retry;
-    append(queue, list, parked);
-    /* All, as one who waits himself listens too and would do nothing with it. */
-    (void)pthread_cond_broadcast(&queue->changed);
-    return true;
+    struct volume_task *parked = slot->queue->stopped ? NULL : volume_parked_make(slot, task);
+    if (parked)
+        volume_parked_add(slot->queue, list, parked);
+    return parked != NULL;
 }
 
-static void wait_until(struct volume_queue *queue, uint64_t ns)
+static void wait_until(struct volume_queue *queue, pthread_cond_t *cond, uint64_t ns)
 {
     struct timespec at = {.tv_sec = (time_t)(ns / UINT64_C(1000000000)),
                           .tv_nsec = (long)(ns % UINT64_C(1000000000))};
-    (void)pthread_cond_timedwait(&queue->changed, &queue->lock, &at);
-}
-
-/* Under lock. Nobody waits any more for what would make this task possible. */
-static bool is_hopeless(const struct volume_queue *queue, const struct volume_task *task)
-{
-    return queue->stopped || (task->op != VOLUME_TASK_READ && is_fenced(queue));
+    (void)pthread_cond_timedwait(cond, &queue->lock, &at);
 }
 
 /* For the thread that has a request too many: it waits itself. Under lock. */
@@ -258,42 +187,144 @@ static void wait_here(struct volume_slot *slot, const struct volume_task *task,
 {
     struct volume_queue *queue = slot->queue;
     int result = 0;
-    while (list && !is_hopeless(queue, task)) {
-        wait_until(queue, now_ns() + VOLUME_RETRY_MS * NS_PER_MS);
+    while (list && !volume_queue_is_hopeless(queue, task)) {
+        wait_until(queue, &queue->retried, volume_queue_now() + VOLUME_RETRY_MS * NS_PER_MS);
         (void)pthread_mutex_unlock(&queue->lock);
-        result = run(slot, task);
-        list = list_after(queue, task, result);
+        result = volume_queue_run(queue, task);
+        list = volume_queue_list(queue, task, result);
         (void)pthread_mutex_lock(&queue->lock);
     }
     (void)pthread_mutex_unlock(&queue->lock);
-    answer(queue, task, list ? -EIO : result);
+    volume_queue_answer(queue, task, list ? -EIO : result);
     (void)pthread_mutex_lock(&queue->lock);
+}
+
+static unsigned under_way(const struct volume_slot *slot)
+{
+    return slot->ring ? volume_ring_under_way(slot->ring) : 0;
+}
+
+static void done(void *arg, void *token, int result)
+{
+    struct volume_queue *queue = arg;
+    struct volume_task *task = token;
+    result = chunk_io_end(queue->io, &task->step, result);
+    struct volume_tasks *list =
+        result == -EBUSY ? &queue->ready : volume_queue_list(queue, task, result);
+    if (!list)
+        volume_queue_answer(queue, task, result);
+    (void)pthread_mutex_lock(&queue->lock);
+    if (list)
+        volume_parked_add(queue, list, task);
+    else
+        volume_parked_free(queue, task);
+    (void)pthread_mutex_unlock(&queue->lock);
+}
+
+unsigned volume_queue_reap(struct volume_slot *slot)
+{
+    return slot->ring ? volume_ring_reap(slot->ring, done, slot->queue) : 0;
+}
+
+void volume_queue_drain(struct volume_slot *slot)
+{
+    while (under_way(slot) > 0) {
+        if (volume_queue_reap(slot) == 0)
+            volume_ring_wait(slot->ring, -1);
+    }
+}
+
+/* Begins it in the slot's ring, or does it at once. False: that can't be without waiting. */
+static bool begin_step(struct volume_slot *slot, const struct volume_task *task)
+{
+    struct volume_queue *queue = slot->queue;
+    struct chunk_io_step step;
+    int rc = -EBUSY;
+    if (slot->leads && slot->ring && task->op == VOLUME_TASK_READ)
+        rc = chunk_io_begin_read(queue->io, task->payload, task->len, task->offset, &step);
+    else if (slot->leads && slot->ring && task->op == VOLUME_TASK_WRITE)
+        rc = chunk_io_begin_write(queue->io, task->payload, task->len, task->offset, &step);
+    if (rc == 0)
+        volume_queue_answer(queue, task, 0);
+    if (rc != 1)
+        return rc == 0;
+    (void)pthread_mutex_lock(&queue->lock);
+    struct volume_task *begun = volume_parked_make(slot, task);
+    (void)pthread_mutex_unlock(&queue->lock);
+    bool fits = false;
+    if (begun) {
+        begun->step = step;
+        int fd = queue->io->data_fd;
+        fits = step.write
+                   ? volume_ring_write(slot->ring, fd, step.buffer, step.len, step.offset, begun)
+                   : volume_ring_read(slot->ring, fd, step.buffer, step.len, step.offset, begun);
+    }
+    if (fits)
+        return true;
+    (void)chunk_io_end(queue->io, &step, -ECANCELED);
+    if (begun) {
+        (void)pthread_mutex_lock(&queue->lock);
+        struct volume_buffer *buffer = slot->buffer;
+        slot->buffer = begun->buffer;
+        begun->buffer = buffer;
+        volume_parked_free(queue, begun);
+        (void)pthread_mutex_unlock(&queue->lock);
+    }
+    return false;
+}
+
+/* Before a thread that leads does what may wait: true when others do it instead, else the slot has
+ * nothing under way, and somebody else leads if there is anybody. */
+static bool hand_over(struct volume_slot *slot, const struct volume_task *task)
+{
+    struct volume_queue *queue = slot->queue;
+    bool handed = false;
+    (void)pthread_mutex_lock(&queue->lock);
+    if (under_way(slot) == 0 && queue->idle > volume_parked_ready(queue)) {
+        slot->leads = queue->led = false;
+        volume_parked_wake(queue);
+    } else {
+        handed = park(slot, &queue->ready, task);
+    }
+    (void)pthread_mutex_unlock(&queue->lock);
+    if (!handed)
+        volume_queue_drain(slot);
+    return handed;
+}
+
+static bool has_limits(const struct live_map_header *header)
+{
+    return atomic_load_explicit(&header->limit_bytes, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&header->limit_ops, memory_order_relaxed) != 0;
+}
+
+/* True: the limits say "later", and it is parked. */
+static bool is_paced(struct volume_slot *slot, const struct volume_task *task)
+{
+    struct volume_queue *queue = slot->queue;
+    (void)pthread_mutex_lock(&queue->lock);
+    bool later = queue->paced.count > 0 || volume_queue_pace(queue, task, volume_queue_now()) > 0;
+    /* Where there is no room to wait: rather too fast than stuck. */
+    bool parked = later && park(slot, &queue->paced, task);
+    (void)pthread_mutex_unlock(&queue->lock);
+    return parked;
 }
 
 void volume_queue_do(struct volume_slot *slot, const struct volume_task *task)
 {
     struct volume_queue *queue = slot->queue;
-    struct live_map_header *header = queue->header;
-    struct volume_tasks *list = NULL;
-    int result = 0;
-    count(&header->in_flight, 1);
-    bool limited = atomic_load_explicit(&header->limit_bytes, memory_order_relaxed) != 0 ||
-                   atomic_load_explicit(&header->limit_ops, memory_order_relaxed) != 0;
-    if (limited && task->op != VOLUME_TASK_FLUSH) {
-        (void)pthread_mutex_lock(&queue->lock);
-        if (queue->paced.count > 0 || pace(queue, task, now_ns()) > 0)
-            list = &queue->paced;
-        if (list && park(slot, list, task)) {
-            (void)pthread_mutex_unlock(&queue->lock);
-            return;
-        }
-        (void)pthread_mutex_unlock(&queue->lock);
-        list = NULL; /* no room to wait: rather too fast than stuck */
-    }
-    result = run(slot, task);
-    list = list_after(queue, task, result);
+    count(&queue->header->in_flight, 1);
+    if (task->op != VOLUME_TASK_FLUSH && has_limits(queue->header) && is_paced(slot, task))
+        return;
+    bool fenced = is_change(task) && volume_queue_is_fenced(queue);
+    if (!fenced && begin_step(slot, task))
+        return;
+    if (!fenced && slot->leads && hand_over(slot, task))
+        return;
+    int result = volume_queue_run(queue, task);
+    struct volume_tasks *list = volume_queue_list(queue, task, result);
     if (!list) {
-        answer(queue, task, result);
+        volume_queue_answer(queue, task, result);
         return;
     }
     (void)pthread_mutex_lock(&queue->lock);
@@ -302,121 +333,39 @@ void volume_queue_do(struct volume_slot *slot, const struct volume_task *task)
     (void)pthread_mutex_unlock(&queue->lock);
 }
 
-static struct volume_task *first_idle(const struct volume_tasks *list)
+/* Under lock. */
+static void rest(struct volume_queue *queue, uint64_t until)
 {
-    for (struct volume_task *task = list->first; task; task = task->next)
-        if (!task->running)
-            return task;
-    return NULL;
+    queue->idle++;
+    if (queue->held.count + queue->paced.count + queue->absent.count > 0)
+        wait_until(queue, &queue->changed, until);
+    else
+        (void)pthread_cond_wait(&queue->changed, &queue->lock);
+    queue->idle--;
 }
 
-static void sooner(uint64_t *until, uint64_t ns)
-{
-    if (ns < *until)
-        *until = ns;
-}
-
-/* Under lock: the next task whose time has come, and its list; else NULL and when to look again. */
-static struct volume_task *next_due(struct volume_queue *queue, struct volume_tasks **ret_list,
-                                    uint64_t *ret_until)
-{
-    uint64_t now = now_ns();
-    uint64_t until = now + (uint64_t)VOLUME_RETRY_MS * NS_PER_MS;
-    struct volume_task *task = first_idle(&queue->held);
-    if (task && (queue->stopped || is_fenced(queue) || now >= queue->held_retry_ns)) {
-        queue->held_retry_ns = now + (uint64_t)VOLUME_RETRY_MS * NS_PER_MS;
-        *ret_list = &queue->held;
-        return task;
-    }
-    if (task)
-        sooner(&until, queue->held_retry_ns);
-    task = first_idle(&queue->paced);
-    if (task && (queue->stopped || now >= queue->paced_ready_ns)) {
-        uint64_t wait = queue->stopped ? 0 : pace(queue, task, now);
-        queue->paced_ready_ns = 0;
-        *ret_list = &queue->paced;
-        if (wait == 0)
-            return task;
-        /* A limit may be raised meanwhile. */
-        uint64_t most = (uint64_t)VOLUME_RETRY_MS * NS_PER_MS;
-        queue->paced_ready_ns = now + (wait < most ? wait : most);
-    }
-    if (task)
-        sooner(&until, queue->paced_ready_ns);
-    task = first_idle(&queue->absent);
-    if (task && (queue->stopped || now >= queue->absent_retry_ns)) {
-        queue->absent_retry_ns = now + (uint64_t)VOLUME_RETRY_MS * NS_PER_MS;
-        *ret_list = &queue->absent;
-        return task;
-    }
-    if (task)
-        sooner(&until, queue->absent_retry_ns);
-    *ret_until = until;
-    return NULL;
-}
-
-static void give_back(struct volume_queue *queue, struct volume_task *task)
-{
-    if (task->buffer) {
-        task->buffer->next = queue->free_buffers;
-        queue->free_buffers = task->buffer;
-    }
-    task->next = queue->free_tasks;
-    queue->free_tasks = task;
-}
-
-/* Under lock, which is let go of for the work. */
-static void try_task(struct volume_slot *slot, struct volume_tasks *list, struct volume_task *task)
-{
-    struct volume_queue *queue = slot->queue;
-    task->running = true;
-    bool stopped = queue->stopped;
-    (void)pthread_mutex_unlock(&queue->lock);
-    int result = stopped ? -EIO : run(slot, task);
-    struct volume_tasks *next = list_after(queue, task, result);
-    (void)pthread_mutex_lock(&queue->lock);
-    if (next && is_hopeless(queue, task)) {
-        next = NULL;
-        result = -EIO;
-    }
-    task->running = false;
-    remove_task(queue, list, task);
-    if (next) {
-        /* To the end, so that one that can't go does not keep back others. */
-        if (next != list)
-            task->since_ns = now_ns();
-        append(queue, next, task);
-        return;
-    }
-    /* There is room again, or blocks have come: the next one now. */
-    if (list == &queue->held)
-        queue->held_retry_ns = 0;
-    if (list == &queue->absent)
-        queue->absent_retry_ns = 0;
-    (void)pthread_mutex_unlock(&queue->lock);
-    answer(queue, task, result);
-    (void)pthread_mutex_lock(&queue->lock);
-    give_back(queue, task);
-}
-
-void volume_queue_park_thread(struct volume_slot *slot)
+bool volume_queue_lead(struct volume_slot *slot)
 {
     struct volume_queue *queue = slot->queue;
     (void)pthread_mutex_lock(&queue->lock);
-    for (;;) {
+    while (!slot->leads) {
         struct volume_tasks *list = NULL;
         uint64_t until = 0;
-        struct volume_task *task = next_due(queue, &list, &until);
+        if (!queue->led && !queue->stopped) {
+            slot->leads = queue->led = true;
+            volume_parked_watch(queue);
+            break;
+        }
+        struct volume_task *task = volume_parked_due(queue, &list, &until);
         if (task)
-            try_task(slot, list, task);
+            volume_parked_try(queue, list, task);
         else if (queue->stopped)
             break;
-        else if (queue->held.count + queue->paced.count + queue->absent.count > 0)
-            wait_until(queue, until);
         else
-            (void)pthread_cond_wait(&queue->changed, &queue->lock);
+            rest(queue, until);
     }
     (void)pthread_mutex_unlock(&queue->lock);
+    return slot->leads;
 }
 
 void volume_queue_stop(struct volume_queue *queue)
@@ -424,5 +373,6 @@ void volume_queue_stop(struct volume_queue *queue)
     (void)pthread_mutex_lock(&queue->lock);
     queue->stopped = true;
     (void)pthread_cond_broadcast(&queue->changed);
+    (void)pthread_cond_broadcast(&queue->retried);
     (void)pthread_mutex_unlock(&queue->lock);
 }

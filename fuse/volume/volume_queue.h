@@ -3,27 +3,34 @@
  * A fixed number of buffers, each large enough for the largest request, resident (I10). The payload
  * of a write, and of a read's reply, lies at a block boundary, as `data` is opened with O_DIRECT.
  *
- * VOLUME_THREADS threads take turns at /dev/fuse, each with a *slot*: a buffer of its
- * own. A request that can't be done now is *parked* as a task, with the buffer if it has a payload,
- * and the thread goes on with another buffer, so that reads go on while writes wait:
+ * VOLUME_THREADS threads serve, each with a *slot*: a buffer, and a ring (volume_ring.h). One of
+ * them *leads*: it reads requests. What is a read or a write of chunks that are local already, it
+ * begins in its ring and reads on, so that many are under way on one thread. What may wait
+ * otherwise (a flush, a discard, the first write into a chunk) it does itself when its ring is
+ * empty and another thread has nothing to do, which leads from then on; else it gives it to the
+ * others as a task. Without a ring everything may wait. The thread that leads never waits for
+ * anything but requests and its ring, and the others have nothing under way in theirs.
  *
+ * A request that can't be done now is *parked* as a task, with the buffer if it has a payload:
+ *
+ *   ready    for the next thread that has nothing to do
  *   held     the host's disk is full: never answered with ENOSPC, which the loop device would make
  *            lost data of. Tried again every VOLUME_RETRY_MS, oldest first; answered with EIO when
  *            varved has fenced the volume
  *   paced    the volume's rate limit says "later" (volume_pace.h); in the order of arrival
  *   absent   blocks that only the remote has; tried again every VOLUME_RETRY_MS
  *
- * VOLUME_PARK_THREADS more threads do what was parked when its time has come. Limits and orders in
- * the live map are noticed within VOLUME_RETRY_MS.
+ * The threads that don't lead do what is parked when its time has come. Limits and orders in the
+ * live map are noticed within VOLUME_RETRY_MS.
  *
  * Why there is always a buffer: the loop device has at most VOLUME_LOOP_REQUESTS requests under
  * way, none larger than VOLUME_MAX_WRITE, so that each is one request here (varved sets its queue
  * so when it attaches); and the kernel's bound on asynchronous requests lies above that, so that it
- * keeps no read back behind held writes. So at most that many parked tasks have a buffer, each
- * thread has one, and there are as many. Requests without payload (flush, discard) are parked
- * without. Where the loop device's queue could not be set, or root itself writes to `device` beside
- * it, buffers or tasks may run out: then the thread that has one more waits itself, with the buffer
- * it has, until its request can be done; when all threads do, reads wait too.
+ * keeps no read back behind held writes. So at most that many tasks have a buffer, each thread has
+ * one, and there are as many. Requests without payload (flush, discard) are parked without. Where
+ * the loop device's queue could not be set, or root itself writes to `device` beside it, buffers or
+ * tasks may run out: then the thread that has one more does and awaits it itself, with the buffer
+ * it has; when that thread leads, reads wait too.
  *
  * Order: a flush covers what was answered, and what is parked was not. The queue knows no FUSE:
  * `answer` is called exactly once for each task, by any thread.
@@ -33,13 +40,12 @@
 #include "chunk_io.h"
 #include "volume_pace.h"
 #include "volume_resident.h"
+#include "volume_ring.h"
 
 #include <stdbool.h>
 
 enum {
-    VOLUME_THREADS = 16,
-    VOLUME_PARK_THREADS = 2,
-    VOLUME_SLOTS = VOLUME_THREADS + VOLUME_PARK_THREADS,
+    VOLUME_THREADS = 10,
     VOLUME_BUFFERS = VOLUME_LOOP_REQUESTS + VOLUME_THREADS + 4,
     VOLUME_TASKS = VOLUME_BUFFERS + 128,
     VOLUME_RETRY_MS = 200,
@@ -68,8 +74,9 @@ struct volume_task {
     uint64_t len;
     void *payload; /* block-aligned; of reads and writes */
 
-    /* The queue's own, while it is parked. */
+    /* The queue's own, while it is parked or under way. */
     struct volume_buffer *buffer; /* owned; NULL: no payload */
+    struct chunk_io_step step;    /* under way */
     uint64_t since_ns;
     bool running;
     struct volume_task *next;
@@ -91,13 +98,16 @@ struct volume_queue {
     void *arg;
     struct volume_pace pace;
 
-    pthread_mutex_t lock; /* all below */
-    pthread_cond_t changed;
+    pthread_mutex_t lock;   /* all below */
+    pthread_cond_t changed; /* for threads with nothing to do: one is woken for each change */
+    pthread_cond_t retried; /* never signalled but at the end: for those who await one request */
+    bool led;
+    size_t idle; /* threads that wait for `changed` */
     struct volume_buffer buffers[VOLUME_BUFFERS];
     struct volume_buffer *free_buffers;
     struct volume_task tasks[VOLUME_TASKS];
     struct volume_task *free_tasks;
-    struct volume_tasks held, paced, absent;
+    struct volume_tasks ready, held, paced, absent;
     uint64_t held_retry_ns, paced_ready_ns, absent_retry_ns; /* not before */
     bool stopped; /* nothing waits any more: what can't be done is EIO */
 };
@@ -105,7 +115,9 @@ struct volume_queue {
 /* What a thread works with. */
 struct volume_slot {
     struct volume_queue *queue;
-    struct volume_buffer *buffer; /* owned; NULL for threads that read no requests */
+    struct volume_buffer *buffer; /* owned */
+    struct volume_ring *ring;     /* borrowed; or NULL */
+    bool leads;
 };
 
 /* Bytes of the region that volume_queue_init() takes. */
@@ -113,14 +125,19 @@ size_t volume_queue_bytes(void);
 int volume_queue_init(struct volume_queue *queue, struct chunk_io *io,
                       struct live_map_header *header, volume_answer *answer, void *arg,
                       struct volume_resident *resident, struct err *err);
-/* A slot, with a buffer for a thread that reads requests. */
-int volume_queue_slot(struct volume_queue *queue, bool reads, struct volume_slot *ret,
+/* A slot with a buffer. `ring` may be NULL. */
+int volume_queue_slot(struct volume_queue *queue, struct volume_ring *ring, struct volume_slot *ret,
                       struct err *err);
 
-/* Does the task now and answers it, or parks it. `task` is copied. After the call slot->buffer may
- * be another one. */
+/* Does what is parked until nobody leads. True: `slot` leads now. False: after
+ * volume_queue_stop(). */
+bool volume_queue_lead(struct volume_slot *slot);
+/* Does the task now and answers it, begins it in the ring, or parks it. `task` is copied. After the
+ * call slot->buffer may be another one, and the slot may not lead any more. */
 void volume_queue_do(struct volume_slot *slot, const struct volume_task *task);
-/* Body of a parking thread; returns after volume_queue_stop(). */
-void volume_queue_park_thread(struct volume_slot *slot);
+/* For the slot that leads: answers what has ended in its ring. Returns how many. */
+unsigned volume_queue_reap(struct volume_slot *slot);
+/* The same, until nothing is under way. */
+void volume_queue_drain(struct volume_slot *slot);
 /* From here on nothing waits: what is parked, and what would be, is answered with EIO. */
 void volume_queue_stop(struct volume_queue *queue);

@@ -3,11 +3,16 @@
 
 #include "cleanup.h"
 #include "fault.h"
+#include "volume_spin.h"
 
+#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <linux/fuse.h>
+#include <poll.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 
 /* Newer than the headers of Debian 12. */
 #define INIT_HAS_RESEND (UINT64_C(1) << 39)
@@ -128,6 +133,17 @@ static int ask_again(const struct volume_session *session)
     return n < 0 ? -errno : 0;
 }
 
+static ssize_t await_init(const struct volume_session *session, char *request)
+{
+    struct pollfd fd = {.fd = session->fuse_fd, .events = POLLIN};
+    for (;;) {
+        ssize_t n = read(session->fuse_fd, request, VOLUME_REQUEST_MAX);
+        if (n >= 0 || (errno != EINTR && errno != EAGAIN && errno != ENOENT))
+            return n;
+        (void)poll(&fd, 1, -1);
+    }
+}
+
 /* The first request of a connection that nobody knows anything of yet. */
 static int receive_init(struct volume_session *session, struct volume_slot *slot, struct err *err)
 {
@@ -136,10 +152,7 @@ static int receive_init(struct volume_session *session, struct volume_slot *slot
      * comes. */
     (void)ask_again(session);
     char *request = slot->buffer->head;
-    ssize_t n;
-    do
-        n = read(session->fuse_fd, request, VOLUME_REQUEST_MAX);
-    while (n < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT));
+    ssize_t n = await_init(session, request);
     if (n < 0)
         return err_errno(err, errno, "cannot read FUSE_INIT");
     if (n > LIVE_MAP_INIT_MAX || !is_init(request, (size_t)n))
@@ -223,6 +236,10 @@ int volume_session_open(struct volume_session *session, int fuse_fd, struct live
                         struct err *err)
 {
     *session = (struct volume_session){.fuse_fd = fuse_fd, .header = header};
+    int flags = fcntl(fuse_fd, F_GETFL);
+    if (flags < 0 || fcntl(fuse_fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return err_errno(err, errno, "cannot prepare the FUSE connection");
+    session->spins = sysconf(_SC_NPROCESSORS_ONLN) > 1;
     return open_libfuse(session, ops, ops_size, userdata, err);
 }
 
@@ -280,22 +297,65 @@ static void serve_request(struct volume_session *session, struct volume_slot *sl
     fuse_session_process_buf(session->fuse, &buffer);
 }
 
-void volume_session_serve(struct volume_session *session, struct volume_slot *slot)
+static uint64_t now_ns(void)
 {
-    current_slot = slot;
-    for (;;) {
-        ssize_t n = read(session->fuse_fd, slot->buffer->head, VOLUME_REQUEST_MAX);
-        if (n < 0 && errno == ENODEV)
-            return;
-        if (n <= 0) {
-            /* ENOENT: the request was taken back. Of others none is known; no busy loop then. */
-            if (errno != EINTR && errno != EAGAIN && errno != ENOENT)
-                (void)usleep(UNKNOWN_US);
-            continue;
-        }
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
+}
+
+/* Until there is a request, or something in the ring has ended. */
+static void sleep_until_news(const struct volume_session *session, const struct volume_slot *slot)
+{
+    struct pollfd fd = {.fd = session->fuse_fd, .events = POLLIN};
+    if (slot->ring)
+        volume_ring_wait(slot->ring, session->fuse_fd);
+    else
+        (void)poll(&fd, 1, -1);
+}
+
+/* True: there was something to do. `ret_gone`: the connection is. */
+static bool look(struct volume_session *session, struct volume_slot *slot, bool *ret_gone)
+{
+    ssize_t n = read(session->fuse_fd, slot->buffer->head, VOLUME_REQUEST_MAX);
+    int num = n < 0 ? errno : 0;
+    *ret_gone = num == ENODEV;
+    if (n > 0) {
         (void)FAULT_POINT("volume.request-read", NULL);
         serve_request(session, slot, (size_t)n);
     }
+    /* ENOENT: the request was taken back. Of others none is known; no busy loop then. */
+    if (num != 0 && num != EINTR && num != EAGAIN && num != ENOENT && num != ENODEV)
+        (void)usleep(UNKNOWN_US);
+    bool some = n > 0 || num == ENOENT;
+    return (slot->leads && volume_queue_reap(slot) > 0) || some;
+}
+
+/* Reads requests for as long as the slot leads. False: the connection is gone. */
+static bool lead(struct volume_session *session, struct volume_slot *slot, struct volume_spin *spin)
+{
+    bool gone = false;
+    while (slot->leads && !gone) {
+        if (look(session, slot, &gone)) {
+            volume_spin_busy(spin);
+        } else if (session->spins && volume_spin_again(spin, now_ns())) {
+            (void)sched_yield();
+        } else if (!gone) {
+            sleep_until_news(session, slot);
+            volume_spin_woken(spin, now_ns());
+        }
+    }
+    if (slot->leads)
+        volume_queue_drain(slot);
+    return !gone;
+}
+
+void volume_session_serve(struct volume_session *session, struct volume_slot *slot)
+{
+    struct volume_spin spin = {.window_ns = 0};
+    current_slot = slot;
+    while (volume_queue_lead(slot) && lead(session, slot, &spin))
+        ;
 }
 
 void volume_session_forget_attr(struct volume_session *session)

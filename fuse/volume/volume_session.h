@@ -18,8 +18,9 @@
  * read and not answered (FUSE_NOTIFY_RESEND, Linux 6.9; the INIT request says whether the kernel
  * can). Where it can't, those requests would wait for ever, and a successor refuses.
  *
- * Threads read with read(2) into their buffer, at such an address that a write's payload is
- * block-aligned. ENODEV is the end of the connection.
+ * The thread that leads (volume_queue.h) reads with read(2) into its buffer, at such an address
+ * that a write's payload is block-aligned; the descriptor never waits, so that the same thread sees
+ * what has ended in its ring. ENODEV is the end of the connection.
  */
 #pragma once
 
@@ -36,6 +37,7 @@ struct volume_session {
     struct fuse_session *fuse;      /* as long as the process */
     bool resends;                   /* the kernel can send again */
     bool started;                   /* a worker served before this one */
+    bool spins;                     /* there is a processor for it (volume_spin.h) */
     uint64_t init_unique;           /* of the kernel's INIT that was read and is not answered; 0 */
     /* libfuse's reply to the recorded INIT. */
     size_t reply_len;
@@ -51,7 +53,7 @@ int volume_session_open(struct volume_session *session, int fuse_fd, struct live
  * kernel has sent INIT. `slot` lends its buffer. ERR_UNSUPPORTED, ERR_DAMAGED: refused. -ENODEV:
  * the mount is gone. */
 int volume_session_begin(struct volume_session *session, struct volume_slot *slot, struct err *err);
-/* Body of a reading thread; returns when the connection is gone. */
+/* Body of a serving thread; returns when the connection is gone, or after volume_queue_stop(). */
 void volume_session_serve(struct volume_session *session, struct volume_slot *slot);
 /* The kernel asks for the attributes of `device` again: its size has changed. */
 void volume_session_forget_attr(struct volume_session *session);

@@ -1,5 +1,7 @@
 #include "recorder.h"
 
+#include "volume_ring.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -112,6 +114,64 @@ ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offse
     ssize_t written = __real_pwritev64(fd, iov, count, offset);
     end(entry, written);
     return written;
+}
+
+/* Writes in a ring: only one thread at a time has any (volume_queue.h). */
+static struct {
+    void *token;
+    struct recorder_entry entry;
+} under_way[VOLUME_RING_ENTRIES];
+
+struct ended {
+    volume_ring_done *done;
+    void *arg;
+};
+
+bool __real_volume_ring_write(struct volume_ring *ring, int fd, const void *buffer, size_t len,
+                              uint64_t offset, void *token);
+bool __wrap_volume_ring_write(struct volume_ring *ring, int fd, const void *buffer, size_t len,
+                              uint64_t offset, void *token);
+bool __wrap_volume_ring_write(struct volume_ring *ring, int fd, const void *buffer, size_t len,
+                              uint64_t offset, void *token)
+{
+    size_t at = 0;
+    if (log_fd < 0)
+        return __real_volume_ring_write(ring, fd, buffer, len, offset, token);
+    while (at < VOLUME_RING_ENTRIES && under_way[at].token)
+        at++;
+    need(at < VOLUME_RING_ENTRIES);
+    const struct iovec iov = {.iov_base = (void *)buffer, .iov_len = len};
+    under_way[at].token = token;
+    under_way[at].entry = begin('W', fd);
+    under_way[at].entry.offset = offset;
+    put(&under_way[at].entry, &iov, 1);
+    if (__real_volume_ring_write(ring, fd, buffer, len, offset, token))
+        return true;
+    errno = ECANCELED;
+    end(under_way[at].entry, -1);
+    under_way[at].token = NULL;
+    return false;
+}
+
+static void note_end(void *arg, void *token, int result)
+{
+    const struct ended *ended = arg;
+    for (size_t i = 0; i < VOLUME_RING_ENTRIES; i++) {
+        if (under_way[i].token != token)
+            continue;
+        errno = result < 0 ? -result : 0;
+        end(under_way[i].entry, result < 0 ? -1 : result);
+        under_way[i].token = NULL;
+    }
+    ended->done(ended->arg, token, result);
+}
+
+unsigned __real_volume_ring_reap(struct volume_ring *ring, volume_ring_done *done, void *arg);
+unsigned __wrap_volume_ring_reap(struct volume_ring *ring, volume_ring_done *done, void *arg);
+unsigned __wrap_volume_ring_reap(struct volume_ring *ring, volume_ring_done *done, void *arg)
+{
+    struct ended ended = {.done = done, .arg = arg};
+    return __real_volume_ring_reap(ring, note_end, &ended);
 }
 
 int __real_fallocate64(int fd, int mode, off_t offset, off_t length);

@@ -1,13 +1,14 @@
 /* recorder.h - writes down what a program does to files, for replays of power cuts
  * (tests/support/replay.py).
  *
- * Linked into a program together with --wrap of the calls that change or sync files, it appends a
- * record to the file $VARVE_RECORD before and after each: what the kernel was asked for, and what
- * it answered. Bytes go to a file of the process, $VARVE_RECORD.PID, before the record that speaks
- * of them. Records have 64 bytes, so that none crosses a page, and a kill leaves a whole one or
- * none; they are appended by one system call each, so several threads and processes may share the
- * file, and their order in it is one in which things happened: what ended before something else
- * began stands before it.
+ * Linked into a program together with --wrap of the calls that change or sync files (and of the two
+ * of volume_ring.h that do so without a call of their own), it appends a record to the file
+ * $VARVE_RECORD before and after each: what the kernel was asked for, and what it answered. Bytes
+ * go to a file of the process, $VARVE_RECORD.PID, before the record that speaks of them. Records
+ * have 64 bytes, so that none crosses a page, and a kill leaves a whole one or none; they are
+ * appended by one system call each, so several threads and processes may share the file, and their
+ * order in it is one in which things happened: what ended before something else began stands before
+ * it.
  *
  * Without the variable it records nothing. With $VARVE_RECORD_SLOW it sleeps after some of the
  * calls, so that what other threads do falls between two steps more often.

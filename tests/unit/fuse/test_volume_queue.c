@@ -18,15 +18,18 @@
 enum {
     ABSENT_FIRST = 8,
     ABSENT_COUNT = 24,
+    FOLLOWERS = 2,
 };
 
 struct stage {
     struct chunk_site site;
     struct volume_resident resident;
     struct volume_queue queue;
-    struct volume_slot slot;
-    struct volume_slot park_slots[VOLUME_PARK_THREADS];
-    pthread_t threads[VOLUME_PARK_THREADS];
+    struct volume_slot slot;   /* does what it is told */
+    struct volume_slot leader; /* leads, with a ring, from the beginning */
+    struct volume_slot followers[FOLLOWERS];
+    pthread_t threads[FOLLOWERS];
+    atomic_int led; /* followers that came to lead */
     atomic_int answers, failures;
 };
 
@@ -39,10 +42,29 @@ static void take_answer(void *arg, const struct volume_task *task, int result)
         atomic_fetch_add(&stage->failures, 1);
 }
 
-static void *park(void *arg)
+/* One that comes to lead has no requests to read; it only says so. */
+static void *follow(void *arg)
 {
-    volume_queue_park_thread(arg);
+    struct volume_slot *slot = arg;
+    if (volume_queue_lead(slot)) {
+        struct stage *stage = slot->queue->arg;
+        atomic_fetch_add(&stage->led, 1);
+    }
     return NULL;
+}
+
+static void await_idle(struct stage *stage)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (int i = 0; i < 20000; i++) {
+        (void)pthread_mutex_lock(&stage->queue.lock);
+        size_t idle = stage->queue.idle;
+        (void)pthread_mutex_unlock(&stage->queue.lock);
+        if (idle == FOLLOWERS)
+            return;
+        (void)nanosleep(&pause, NULL);
+    }
+    fail_msg("the threads do not come to rest");
 }
 
 static int setup(void **state)
@@ -59,11 +81,17 @@ static int setup(void **state)
                                        take_answer, stage, &stage->resident, &err),
                      0);
     assert_null(volume_resident_take(&stage->resident, 1));
-    assert_int_equal(volume_queue_slot(&stage->queue, true, &stage->slot, &err), 0);
-    for (size_t i = 0; i < VOLUME_PARK_THREADS; i++) {
-        assert_int_equal(volume_queue_slot(&stage->queue, false, &stage->park_slots[i], &err), 0);
-        assert_int_equal(pthread_create(&stage->threads[i], NULL, park, &stage->park_slots[i]), 0);
+    struct volume_ring *ring = NULL;
+    assert_int_equal(volume_ring_open(&ring, &err), 0);
+    assert_int_equal(volume_queue_slot(&stage->queue, NULL, &stage->slot, &err), 0);
+    assert_int_equal(volume_queue_slot(&stage->queue, ring, &stage->leader, &err), 0);
+    assert_true(volume_queue_lead(&stage->leader));
+    for (size_t i = 0; i < FOLLOWERS; i++) {
+        struct volume_slot *slot = &stage->followers[i];
+        assert_int_equal(volume_queue_slot(&stage->queue, NULL, slot, &err), 0);
+        assert_int_equal(pthread_create(&stage->threads[i], NULL, follow, slot), 0);
     }
+    await_idle(stage);
     *state = stage;
     return 0;
 }
@@ -73,21 +101,27 @@ static int teardown(void **state)
     struct stage *stage = *state;
     void *scratch = stage->site.scratch;
     volume_queue_stop(&stage->queue);
-    for (size_t i = 0; i < VOLUME_PARK_THREADS; i++)
+    for (size_t i = 0; i < FOLLOWERS; i++)
         (void)pthread_join(stage->threads[i], NULL);
+    volume_ring_close(stage->leader.ring);
     chunk_site_leave(&stage->site);
     volume_resident_unmap(&stage->resident);
     free(stage);
     return scratch_teardown(&scratch);
 }
 
-static void submit(struct stage *stage, enum volume_task_op op, uint64_t chunk)
+static void submit_to(struct volume_slot *slot, enum volume_task_op op, uint64_t chunk)
 {
     const struct volume_task task = {.op = op,
                                      .offset = chunk * VOLUME_CHUNK,
                                      .len = op == VOLUME_TASK_FLUSH ? 0 : VOLUME_CHUNK,
-                                     .payload = stage->slot.buffer->payload};
-    volume_queue_do(&stage->slot, &task);
+                                     .payload = slot->buffer->payload};
+    volume_queue_do(slot, &task);
+}
+
+static void submit(struct stage *stage, enum volume_task_op op, uint64_t chunk)
+{
+    submit_to(&stage->slot, op, chunk);
 }
 
 static void await_answers(struct stage *stage, int count)
@@ -226,7 +260,7 @@ static void *wait_without_a_buffer(void *arg)
 }
 
 /* A thread that had no buffer to park its request with waits on its own. What is parked meanwhile
- * is news for the parking threads, whoever else listens. */
+ * is news for the threads that have nothing to do, whoever else listens. */
 static void a_thread_that_waits_itself_takes_no_news_away(void **state)
 {
     struct stage *stage = *state;
@@ -234,7 +268,7 @@ static void a_thread_that_waits_itself_takes_no_news_away(void **state)
     struct waiter waiter = {.stage = stage};
     struct err err = ERR_INIT;
     pthread_t thread;
-    assert_int_equal(volume_queue_slot(&stage->queue, true, &waiter.slot, &err), 0);
+    assert_int_equal(volume_queue_slot(&stage->queue, NULL, &waiter.slot, &err), 0);
     (void)pthread_mutex_lock(&stage->queue.lock);
     struct volume_buffer *all = stage->queue.free_buffers;
     stage->queue.free_buffers = NULL;
@@ -258,6 +292,101 @@ static void a_thread_that_waits_itself_takes_no_news_away(void **state)
     assert_int_equal(atomic_load(&stage->failures), 1);
 }
 
+static void fill(struct stage *stage, uint64_t chunk)
+{
+    memset(stage->slot.buffer->payload, 'a', VOLUME_CHUNK);
+    int before = atomic_load(&stage->answers);
+    submit(stage, VOLUME_TASK_WRITE, chunk);
+    assert_int_equal(atomic_load(&stage->answers), before + 1);
+}
+
+static void local_chunks_are_read_and_written_in_the_ring(void **state)
+{
+    struct stage *stage = *state;
+    struct volume_slot *leader = &stage->leader;
+    const size_t buffers = free_buffers(stage);
+    const size_t tasks = free_tasks(stage);
+    for (uint64_t i = 0; i < 4; i++)
+        fill(stage, i);
+    for (uint64_t i = 0; i < 4; i++) {
+        memset(leader->buffer->payload, 'b' + (int)i, VOLUME_CHUNK);
+        submit_to(leader, VOLUME_TASK_WRITE, i);
+        submit_to(leader, VOLUME_TASK_READ, i);
+    }
+    assert_true(leader->leads);
+    assert_int_equal(volume_ring_under_way(leader->ring), 8);
+    assert_int_equal(free_buffers(stage), buffers - 8);
+    assert_int_equal(atomic_load(&stage->site.live.header->in_flight), 8);
+    assert_int_equal(atomic_load(&stage->answers), 4);
+    volume_queue_drain(leader);
+    assert_int_equal(atomic_load(&stage->answers), 12);
+    assert_int_equal(atomic_load(&stage->failures), 0);
+    assert_int_equal(free_buffers(stage), buffers);
+    assert_int_equal(free_tasks(stage), tasks);
+    assert_int_equal(atomic_load(&stage->site.live.header->in_flight), 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        submit(stage, VOLUME_TASK_READ, i);
+        assert_int_equal(stage->slot.buffer->payload[VOLUME_CHUNK - 1], 'b' + (int)i);
+    }
+}
+
+static void one_that_may_wait_is_given_to_others_while_the_ring_is_busy(void **state)
+{
+    struct stage *stage = *state;
+    struct volume_slot *leader = &stage->leader;
+    fill(stage, 0);
+    submit_to(leader, VOLUME_TASK_WRITE, 0);
+    submit_to(leader, VOLUME_TASK_FLUSH, 0);
+    submit_to(leader, VOLUME_TASK_WRITE, 1); /* the first into its chunk */
+    assert_true(leader->leads);
+    await_answers(stage, 3); /* without looking at the ring */
+    assert_int_equal(volume_ring_under_way(leader->ring), 1);
+    volume_queue_drain(leader);
+    assert_int_equal(atomic_load(&stage->answers), 4);
+    assert_int_equal(atomic_load(&stage->failures), 0);
+    assert_int_equal(atomic_load(&stage->led), 0);
+}
+
+static void another_one_leads_while_one_waits(void **state)
+{
+    struct stage *stage = *state;
+    submit_to(&stage->leader, VOLUME_TASK_FLUSH, 0);
+    assert_false(stage->leader.leads);
+    assert_int_equal(atomic_load(&stage->answers), 1); /* by the one that led */
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (int i = 0; i < 20000 && atomic_load(&stage->led) == 0; i++)
+        (void)nanosleep(&pause, NULL);
+    assert_int_equal(atomic_load(&stage->led), 1);
+}
+
+/* Without a buffer to read on with, the leader awaits what it has begun and does the rest itself.
+ */
+static void a_leader_without_buffers_does_it_itself(void **state)
+{
+    struct stage *stage = *state;
+    struct volume_slot *leader = &stage->leader;
+    fill(stage, 0);
+    submit_to(leader, VOLUME_TASK_WRITE, 0);
+    (void)pthread_mutex_lock(&stage->queue.lock);
+    struct volume_buffer *all = stage->queue.free_buffers;
+    stage->queue.free_buffers = NULL;
+    (void)pthread_mutex_unlock(&stage->queue.lock);
+    submit_to(leader, VOLUME_TASK_WRITE, 0);
+    submit_to(leader, VOLUME_TASK_WRITE, 1);
+    assert_int_equal(volume_ring_under_way(leader->ring), 0);
+    assert_int_equal(atomic_load(&stage->answers), 4);
+    assert_int_equal(atomic_load(&stage->failures), 0);
+    (void)pthread_mutex_lock(&stage->queue.lock);
+    struct volume_buffer *last = stage->queue.free_buffers;
+    while (last && last->next)
+        last = last->next;
+    if (last)
+        last->next = all;
+    else
+        stage->queue.free_buffers = all;
+    (void)pthread_mutex_unlock(&stage->queue.lock);
+}
+
 int main(void)
 {
 #define STAGE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -268,6 +397,10 @@ int main(void)
         STAGE(paced_tasks_keep_their_order),
         STAGE(a_fenced_volume_is_read_only),
         STAGE(a_thread_that_waits_itself_takes_no_news_away),
+        STAGE(local_chunks_are_read_and_written_in_the_ring),
+        STAGE(one_that_may_wait_is_given_to_others_while_the_ring_is_busy),
+        STAGE(another_one_leads_while_one_waits),
+        STAGE(a_leader_without_buffers_does_it_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 #include "cleanup.h"
+#include "volume_queue.h"
 #include "worker_rig.h"
 
 #include <fcntl.h>
@@ -44,7 +45,7 @@ static void each_thread(pid_t pid, const char *name, void (*look)(const char *))
         assert_true(found);
         threads++;
     }
-    assert_true(threads > 16);
+    assert_true(threads > VOLUME_THREADS);
 }
 
 static void is_zero(const char *text)

@@ -1,6 +1,8 @@
 #include "cleanup.h"
+#include "volume_queue.h"
 #include "worker_rig.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <string.h>
@@ -54,6 +56,53 @@ static void a_successor_goes_on(void **state)
     assert_int_equal(atomic_load(&rig->live.header->opens), 1);
 }
 
+static size_t count_rings(pid_t pid)
+{
+    char path[64];
+    char target[64];
+    size_t count = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    cleanup_dir DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        ssize_t n = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+        if (n <= 0)
+            continue;
+        target[n] = '\0';
+        count += strcmp(target, "anon_inode:[io_uring]") == 0;
+    }
+    return count;
+}
+
+static void each_thread_that_serves_has_a_ring(void **state)
+{
+    struct worker_rig *rig = *state;
+    worker_rig_serve(rig, NULL);
+    assert_int_equal(count_rings(rig->pid), VOLUME_THREADS);
+}
+
+#ifdef VARVE_FAULT_POINTS
+/* As where io_uring is forbidden. The two kinds succeed each other. */
+static void it_serves_without_rings(void **state)
+{
+    struct worker_rig *rig = *state;
+    worker_rig_serve(rig, "VARVE_VOLUME_RING=off");
+    assert_int_equal(count_rings(rig->pid), 0);
+    cleanup_fd int fd = worker_rig_open(rig);
+    cleanup_free char *bytes = worker_rig_bytes(MIB, 3);
+    cleanup_free char *back = worker_rig_bytes(MIB, 4);
+    for (int round = 0; round < 3; round++) {
+        memset(bytes, 'a' + round, MIB);
+        assert_int_equal(pwrite(fd, bytes, MIB, 0), MIB);
+        assert_int_equal(fsync(fd), 0);
+        worker_rig_kill(rig);
+        worker_rig_serve(rig, round == 1 ? "VARVE_VOLUME_RING=off" : NULL);
+        assert_int_equal(pread(fd, back, MIB, 0), MIB);
+        assert_memory_equal(back, bytes, MIB);
+    }
+}
+#endif
+
 static void it_is_one_file(void **state)
 {
     struct worker_rig *rig = *state;
@@ -103,6 +152,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG(writes_are_read),
         RIG(a_successor_goes_on),
+        RIG(each_thread_that_serves_has_a_ring),
+#ifdef VARVE_FAULT_POINTS
+        RIG(it_serves_without_rings),
+#endif
         RIG(it_is_one_file),
         RIG(close_and_stop),
     };
