@@ -32,6 +32,7 @@ static const struct {
     {"I/O flusher", false, doctor_volume_flusher},
     {"OOM score", false, doctor_volume_oom},
     {"online resize", false, doctor_volume_grow},
+    {"io_uring", false, doctor_volume_ring},
     {"open files", false, doctor_volume_files},
     {"udev rule", false, doctor_volume_udev},
 };

@@ -63,6 +63,8 @@ void doctor_volume_locked(struct doctor_check *ret);
 void doctor_volume_flusher(struct doctor_check *ret);
 void doctor_volume_oom(struct doctor_check *ret);
 void doctor_volume_grow(struct doctor_check *ret);
+/* io_uring for the workers of volumes. */
+void doctor_volume_ring(struct doctor_check *ret);
 /* For how many workspaces so many open files of one process are enough (pure). */
 void doctor_volume_files_judge(unsigned long long limit, struct doctor_check *ret);
 void doctor_volume_files(struct doctor_check *ret);

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <linux/io_uring.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/capability.h>
@@ -302,6 +303,29 @@ void doctor_volume_grow(struct doctor_check *ret)
     }
     doctor_found(ret, DOCTOR_WARN, "no CAP_SYS_RESOURCE");
     doctor_effect(ret, "the file system of a mounted workspace grows at its next mount");
+}
+
+/* As a worker makes them: limited before they are used, silent while they work (Linux 5.19). */
+static int try_ring(void)
+{
+    struct io_uring_params params = {.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN |
+                                              IORING_SETUP_TASKRUN_FLAG};
+    cleanup_fd int fd = (int)syscall(SYS_io_uring_setup, 8, &params);
+    return fd < 0 ? errno : 0;
+}
+
+void doctor_volume_ring(struct doctor_check *ret)
+{
+    int num = errno_in_child(try_ring);
+    if (num == 0) {
+        doctor_found(ret, DOCTOR_OK, "rings can be made");
+        return;
+    }
+    doctor_found(ret, DOCTOR_WARN, "no ring can be made: %s%s", strerror(num),
+                 num == EPERM    ? " (kernel.io_uring_disabled, or a filter of a container)"
+                 : num == EINVAL ? " (Linux 5.19 and later do)"
+                                 : "");
+    doctor_effect(ret, "small reads and writes of workspaces are slower");
 }
 
 void doctor_volume_files_judge(unsigned long long limit, struct doctor_check *ret)

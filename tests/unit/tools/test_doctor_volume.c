@@ -5,13 +5,17 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/capability.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
@@ -141,6 +145,30 @@ static void test_devices_that_are_forbidden(void **state)
     expect(&check, DOCTOR_WARN, "ermission denied", "workspaces will not work");
 }
 
+/* As kernel.io_uring_disabled and the filters of container engines do. */
+static int without_rings(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = {.len = ARRAY_SIZE(code), .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+static void test_rings(void **state)
+{
+    (void)state;
+    struct doctor_check check = {.status = DOCTOR_MISSING};
+    doctor_volume_ring(&check);
+    expect(&check, DOCTOR_OK, "rings can be made", "");
+    check = elsewhere(without_rings, doctor_volume_ring);
+    expect(&check, DOCTOR_WARN, "kernel.io_uring_disabled", "slower");
+}
+
 static void test_e2fsprogs(void **state)
 {
     (void)state;
@@ -244,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_this_host),
         cmocka_unit_test(test_devices_that_are_not_there),
         cmocka_unit_test(test_devices_that_are_forbidden),
+        cmocka_unit_test(test_rings),
         cmocka_unit_test(test_e2fsprogs),
         cmocka_unit_test(test_rights),
         cmocka_unit_test(test_this_process),
