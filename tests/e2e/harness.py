@@ -26,6 +26,8 @@ import urllib.request
 BUILD = os.environ.get("VARVE_BUILD", "")
 LONG = os.environ.get("VARVE_LONG") == "1"
 SUPPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")
+sys.path.insert(0, SUPPORT)
+from tap_report import explain  # noqa: E402  pylint: disable=wrong-import-position
 VARVED = os.path.join(BUILD, "snapd", "varved")
 VARVE = os.path.join(BUILD, "tools", "varve")
 
@@ -464,5 +466,5 @@ def main(names):
         print(f"{'not ok' if failure else 'ok'} {number} - {name} "
               f"({time.monotonic() - start:.1f} s)", flush=True)
         if failure:
-            print("# " + failure.replace("\n", "\n# "), flush=True)
+            explain(name, failure)
     sys.exit(1 if failed or not tests else 0)

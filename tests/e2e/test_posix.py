@@ -19,6 +19,7 @@ import posix_data  # noqa: E402  pylint: disable=wrong-import-position
 import posix_run  # noqa: E402  pylint: disable=wrong-import-position
 from posix_case import run_case  # noqa: E402  pylint: disable=wrong-import-position
 from posix_site import PlainSite  # noqa: E402  pylint: disable=wrong-import-position
+from tap_report import explain  # noqa: E402  pylint: disable=wrong-import-position
 from volume_site import VolumeSite, check_logs  # noqa: E402  pylint: disable=wrong-import-position
 
 # Two million names need as many inodes.
@@ -73,9 +74,11 @@ class Tap:
         self.number += 1
         self.failed += failure is not None
         print(f"{'not ok' if failure is not None else 'ok'} {self.number} - {name} ({seconds:.1f} s)")
-        for text in [*remarks, failure] if failure else remarks:
+        for text in remarks:
             print("# " + text.replace("\n", "\n# "))
         sys.stdout.flush()
+        if failure is not None:
+            explain(name, failure)
 
 
 def attempt(function, *args):

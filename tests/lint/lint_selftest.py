@@ -10,6 +10,9 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from tap_report import explain  # noqa: E402  pylint: disable=wrong-import-position
+
 GOOD_HEADER = "/* good.h - a header. */\n#pragma once\n"
 
 STYLE = {
@@ -85,7 +88,7 @@ def main():
         failed += not good
         print(f"{'ok' if good else 'not ok'} {number} - {script} {expected or 'clean tree'}")
         if not good:
-            print("# " + output.replace("\n", "\n# "))
+            explain(f"{script} {expected or 'clean tree'}", output)
     return 1 if failed else 0
 
 

@@ -9,6 +9,9 @@ import os
 import re
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
+from tap_report import explain  # noqa: E402  pylint: disable=wrong-import-position
+
 RULE = re.compile(r'\s*([A-Z_]+)(?:\{([^}]+)\})?\s*(==|!=|\+=|-=|:=|=)\s*"([^"]*)"\s*(?:,|$)')
 MATCHES = {"ACTION", "SUBSYSTEM", "KERNEL", "ATTR"}
 SETS = {"ENV", "OPTIONS"}
@@ -99,7 +102,8 @@ def main():
             print(f"ok {number} - {test.__name__}")
         except AssertionError as error:
             failed += 1
-            print(f"not ok {number} - {test.__name__}\n# {error}")
+            print(f"not ok {number} - {test.__name__}")
+            explain(test.__name__, str(error))
     sys.exit(1 if failed else 0)
 
 
