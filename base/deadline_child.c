@@ -205,7 +205,7 @@ static _Noreturn void serve(const struct deadline_child *child, deadline_child_c
     int fd = -1;
     for (int number = 1; number < NSIG; number++)
         (void)signal(number, SIG_DFL); /* all are blocked, as the parent did before the fork */
-    (void)prctl(PR_SET_NAME, "varve-call");
+    (void)prctl(PR_SET_NAME, DEADLINE_CHILD_NAME);
     answer.rc = close_others(child->keep, child->keep_count, socket);
     if (answer.rc < 0)
         err_errno(&answer.err, answer.rc, "cannot close descriptors");

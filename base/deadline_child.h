@@ -27,6 +27,9 @@ enum {
     DEADLINE_CHILD_KEEP_MAX = 8,
 };
 
+/* What ps shows of a child, until it runs a program. */
+#define DEADLINE_CHILD_NAME "varve-call"
+
 /* Runs in the child. Returns 0, a positive result, or -errno with err set. `result` is zeroed and
  * has the room that the caller asked for; a descriptor in *ret_fd (-1 before) is handed to the
  * parent.

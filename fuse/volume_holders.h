@@ -23,6 +23,8 @@ enum {
 struct volume_holders {
     int open;       /* processes that have something open on it */
     int namespaces; /* other mount namespaces that have it mounted */
+    int own;        /* calls of this process itself that hang (deadline_child.h); in neither of the
+                       others, nor in `text` */
     pid_t pids[2 * VOLUME_HOLDERS_SHOWN];
     int shown;                          /* of pids */
     char text[VOLUME_HOLDERS_TEXT_MAX]; /* "bash (812), vim (813) and 4 more; mounted in the mount

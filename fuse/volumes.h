@@ -99,7 +99,8 @@ struct volume_status {
     uint64_t local;   /* bytes on the host's disk: of chunks that are not zero, when attached; of
                          the file `data`, else */
     uint64_t held;    /* requests that wait for the host's disk */
-    uint64_t held_ns; /* for how long the oldest waits */
+    uint64_t held_ns; /* for how long the oldest waits, over the deaths of workers; so it may count
+                         for a moment although none waits (volumes_watch() sees to it) */
     uint64_t silent_ns;               /* since the worker's last heartbeat */
     uint64_t starts;                  /* of workers */
     uint64_t read_bytes, write_bytes; /* since attach, both only grow */
@@ -108,6 +109,9 @@ struct volume_status {
     bool locked;                      /* its memory could be locked */
     bool direct;                      /* `data` is written with direct I/O */
     bool fenced;
+    bool failed;    /* a sync of the host's disk has failed: nothing that is written now would be
+                       kept, and the volume can only be abandoned */
+    int failed_num; /* what the kernel said to it: an errno, or 0 */
     uint64_t locked_bytes;
     char text[512]; /* why the worker refuses; "" */
 };
@@ -122,7 +126,9 @@ int volumes_attach(struct volumes *volumes, const char *id, struct err *err);
 /* Mounts the ext4 of an attached volume at `path` (an existing directory, absolute, no symbolic
  * links), after a look at its superblock. Repeating it is fine; another file system mounted over it
  * is not looked at. `check`: run e2fsck -p before (after a death). A resize that the ext4 has not
- * seen yet is finished here. */
+ * seen yet is finished here. ERR_NO_SPACE: what has to be written for that found no room on the
+ * host's disk for a while; then it is of no use until it was detached, or discarded where there is
+ * no room for that. */
 int volumes_mount(struct volumes *volumes, const char *id, const char *path, bool read_only,
                   bool check, struct err *err);
 /* Flushes and unmounts from `path`. ERR_CONFLICT names the processes that use it. Not mounted is no
@@ -131,10 +137,16 @@ int volumes_unmount(struct volumes *volumes, const char *id, const char *path, s
 /* Waits until nobody has `device` open, at most `wait_ms`, closes the disk map, stops the worker,
  * and takes the FUSE mount away. With 0 for wait_ms the close gets 3 seconds too, else
  * VOLUMES_CLOSE_S; what the host's disk says about it (ERR_NO_SPACE, ERR_IO) is told at once.
- * ERR_CONFLICT when somebody holds on (another mount namespace): says which processes; the volume
- * is `detaching` then, and this is to be repeated. Not attached is no failure. A dead one with
- * nothing mounted on it is cleaned away; else ERR_CONFLICT. */
+ * Room for the flush of what changed is enough, and seldom needed after an unmount. ERR_IO for one
+ * whose sync has failed (volume_status). ERR_CONFLICT when somebody holds on (another mount
+ * namespace): says which processes; the volume is `detaching` then, and this is to be repeated. Not
+ * attached is no failure. A dead one with nothing mounted on it is cleaned away; else ERR_CONFLICT.
+ */
 int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct err *err);
+/* Takes a volume down that will be removed: what was not written is not, so this needs neither room
+ * on the host nor a disk that works. ERR_CONFLICT as for volumes_detach(): somebody holds on, or it
+ * is mounted. Not attached is no failure. */
+int volumes_discard(struct volumes *volumes, const char *id, struct err *err);
 /* The same for one whose connection is gone, or to give up what was not written: nothing is waited
  * for. The ext4 is unmounted lazily everywhere in this namespace (`path` too, which may be NULL),
  * requests end with EIO, the worker is killed. Processes that still sit in the old mount keep the
@@ -182,7 +194,7 @@ int volumes_each(struct volumes *volumes, volumes_take *take, void *arg, struct 
  * `timeout_ms` (1000 is right: other things are looked at once a call), and mends a dead keeper as
  * soon as its socket hangs up. Events go to `take`, in this thread with no lock held
  * ("worker-restarted", "worker-refused", "worker-silent", "keeper-restarted", "keeper-silent",
- * "volume-dead"); `id` is NULL for those of keeper. */
+ * "volume-dead", "volume-sync-failed"); `id` is NULL for those of keeper. */
 typedef void volumes_event(void *arg, const char *id, const char *event, const char *detail);
 void volumes_watch(struct volumes *volumes, int timeout_ms, volumes_event *take, void *arg);
 /* Makes volumes_watch() return at once, now or the next time. */

@@ -8,12 +8,15 @@
 #include "worker_client.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <string.h>
 #include <sys/stat.h>
 
 enum {
     SLICE_MS = 3000,   /* after which it is looked whether the worker still can answer */
     MOUNTS_MAX = 16,   /* one over the other */
     ABANDON_MS = 2000, /* for calls that end at once when the connection has been ended */
+    DISCARD_MS = 1000, /* for RELEASE after an unmount */
 };
 
 static void set_flags(struct volumes *volumes, struct volume *volume, bool detaching, bool dead)
@@ -106,8 +109,11 @@ static int in_use(struct volumes *volumes, const struct volume *volume, struct e
     dev_t device = volume_device(volumes, volume);
     if (!device || volume_holders_find(device, &holders, NULL) < 0 || !holders.text[0])
         (void)volume_holders_find(volume->fuse_dev, &holders, NULL);
+    const char *who = holders.text[0]   ? holders.text
+                      : holders.own > 0 ? "calls of varved's own that hang"
+                                        : "";
     int rc = err_fail(err, ERR_CONFLICT, "volume %s is still in use%s%s", volume->id,
-                      holders.text[0] ? " by " : "", holders.text);
+                      who[0] ? " by " : "", who);
     err_hint(err, "end these processes, then unmount it again; or give them up with --abandon");
     return rc;
 }
@@ -126,19 +132,20 @@ static int cut_off(const struct volume *volume, struct err *err)
 
 /* The count of opens can stay too high when the process that opens `device` and the worker are
  * killed together. Then there is no loop device, and the FUSE mount can be taken away, which no
- * open file allows. 1: so it was, and the mount is gone; everything has been flushed. */
-static int release_miscounted(struct volumes *volumes, struct volume *volume)
+ * open file allows. 1: so it was, and the mount is gone; everything has been flushed, unless it is
+ * not worth it. */
+static int release_miscounted(struct volumes *volumes, struct volume *volume, bool flush)
 {
     char path[VOLUMES_PATH_MAX];
     volume_mount_path(volumes, volume->id, path);
     return volume_loop_look(volumes, volume, NULL) == 0 &&
-           worker_client_flush(volumes->workers_fd, volume->id, SLICE_MS, NULL) == 0 &&
+           (!flush || worker_client_flush(volumes->workers_fd, volume->id, SLICE_MS, NULL) == 0) &&
            volume_mount_remove(path, false, SLICE_MS, NULL) == 0;
 }
 
 /* Until the worker has seen RELEASE: umount returns before that, and another mount namespace may
  * keep it from coming. 1: see above. */
-static int wait_released(struct volumes *volumes, struct volume *volume, int wait_ms,
+static int wait_released(struct volumes *volumes, struct volume *volume, bool flush, int wait_ms,
                          struct err *err)
 {
     int64_t until = clock_now_ms() + wait_ms;
@@ -146,7 +153,7 @@ static int wait_released(struct volumes *volumes, struct volume *volume, int wai
         if (volume->dead || volume_is_cut(volumes, volume))
             return cut_off(volume, err);
         if (clock_now_ms() >= until)
-            return release_miscounted(volumes, volume) ? 1 : in_use(volumes, volume, err);
+            return release_miscounted(volumes, volume, flush) ? 1 : in_use(volumes, volume, err);
         volumes_sleep_ms(VOLUMES_POLL_MS);
     }
     return 0;
@@ -163,6 +170,23 @@ static bool is_answer(const struct volumes *volumes, const struct volume *volume
            errno == ENOENT;
 }
 
+static bool has_failed(const struct volume *volume)
+{
+    return (atomic_load(&volume->live.header->facts) & LIVE_FACT_FAILED) != 0;
+}
+
+/* Why no flush will ever succeed; to ask for one would say less. */
+static int sync_failed(const struct volume *volume, struct err *err)
+{
+    uint32_t num = atomic_load(&volume->live.header->failed_num);
+    const char *why = num <= INT_MAX ? strerrordesc_np((int)num) : NULL;
+    err_clear(err);
+    int rc = err_fail(err, ERR_IO, "the host's disk failed to sync what was written to it%s%s",
+                      num > 0 && why ? ": " : "", num > 0 && why ? why : "");
+    err_hint(err, "look at that disk, then give up what was not synced with --abandon");
+    return rc;
+}
+
 /* Flush and final cut. In slices: a worker that dies has a successor, if keeper has none it is
  * mended, and one that refuses will never answer. Who does not want to wait gets one slice. */
 static int close_map(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
@@ -172,10 +196,16 @@ static int close_map(struct volumes *volumes, struct volume *volume, int wait_ms
     if (atomic_load(&header->facts) & LIVE_FACT_CLOSED)
         return 0;
     for (;;) {
+        if (has_failed(volume))
+            return sync_failed(volume, err);
         int rc = volumes_keeper_start(volumes, volume, err);
         if (rc == 0)
             rc = worker_client_close(volumes->workers_fd, volume->id, false, SLICE_MS, err);
-        if (rc == 0 || clock_now_ms() >= until)
+        if (rc == 0)
+            return 0;
+        if (has_failed(volume))
+            continue;
+        if (clock_now_ms() >= until)
             return rc;
         if ((rc == -EBUSY && is_open(volume)) || is_answer(volumes, volume, rc))
             return rc;
@@ -240,19 +270,30 @@ static int detach_dead(struct volumes *volumes, struct volume *volume, int wait_
     }
 }
 
-int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
+/* Until nobody has `device` open any more. 0; 1: its mount is gone too; 2: all of it is. */
+static int let_go(struct volumes *volumes, struct volume *volume, bool flush, int wait_ms,
+                  struct err *err)
 {
     if (volume->lost)
         return err_fail(err, ERR_UNREACHABLE, "the worker of volume %s does not answer",
                         volume->id);
-    if (!volume_is_held(volume) || volume->dead || volume_is_cut(volumes, volume))
-        return detach_dead(volumes, volume, wait_ms, err);
+    if (!volume_is_held(volume) || volume->dead || volume_is_cut(volumes, volume)) {
+        int rc = detach_dead(volumes, volume, wait_ms, err);
+        return rc < 0 ? rc : 2;
+    }
     int rc = check_unmounted(volumes, volume, err);
     if (rc < 0)
         return rc;
     set_flags(volumes, volume, true, false);
     volume_loop_release(volumes, volume);
-    rc = wait_released(volumes, volume, wait_ms, err);
+    return wait_released(volumes, volume, flush, wait_ms, err);
+}
+
+int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
+{
+    int rc = let_go(volumes, volume, true, wait_ms, err);
+    if (rc == 2)
+        return 0;
     bool gone = rc > 0;
     if (rc >= 0)
         rc = FAULT_POINT("volume-detach.released", err);
@@ -272,6 +313,19 @@ int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct 
     if (rc < 0)
         return rc;
     rc = volume_detach(volumes, volume, wait_ms, err);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot detach volume %s", id) : 0;
+}
+
+int volumes_discard(struct volumes *volumes, const char *id, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = let_go(volumes, volume, false, DISCARD_MS, err);
+    if (rc >= 0 && rc < 2)
+        rc = volume_take_down(volumes, volume, err);
     volume_leave(volumes, volume);
     return rc < 0 ? err_wrap(err, rc, "cannot detach volume %s", id) : 0;
 }

@@ -33,6 +33,7 @@ enum {
     VOLUMES_RESIZE_MS = 60000,
     VOLUMES_CHECK_MS = 3600000, /* e2fsck of a large volume */
     VOLUMES_KEEPER_MS = 3000,   /* for an answer of keeper: it does no disk I/O */
+    VOLUMES_ROOM_MS = 10000,    /* that what a mount writes waits for room on the host's disk */
 };
 
 struct volume {
@@ -60,7 +61,10 @@ struct volume {
 
     /* Of the watching thread alone. */
     uint64_t seen_starts;
-    bool told_silent, told_dead, told_refused;
+    uint64_t waits_starts; /* the worker whose requests are counted, */
+    pid_t waits_worker;
+    uint64_t waits_ns; /* and since when it is that one */
+    bool told_silent, told_dead, told_refused, told_failed;
 };
 
 struct volumes {
@@ -183,6 +187,21 @@ int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, s
 
 /* volumes_adopt.c. Asks a worker again whose descriptors we lack. */
 void volumes_find_lost(struct volumes *volumes, const char *id, int wait_ms);
+
+/* volumes_room.c. Between begin and end nobody but the caller's own e2fsck, resize2fs or mount
+ * writes to the volume. When such writes have waited for the host's disk for VOLUMES_ROOM_MS, they
+ * and all later ones get an error, so that the caller's call ends: the volume is of no use then
+ * until it was taken down. room_guard_end() returns `rc`, or ERR_NO_SPACE in place of what came of
+ * that. */
+struct room_guard {
+    struct volume *volume;
+    pthread_t thread;
+    bool started;
+    _Atomic bool stop;
+    _Atomic bool fired;
+};
+void room_guard_begin(struct volume *volume, struct room_guard *guard);
+int room_guard_end(struct room_guard *guard, int rc, struct err *err);
 
 /* volumes_mount.c. Where the file system on this device is mounted in our namespace: 1 and the
  * first such place in `ret` (VOLUMES_POINT_MAX), 0, or -errno. */

@@ -13,7 +13,8 @@
 enum {
     BUSY_TRIES = 5, /* of an unmount that is busy with nobody */
     BUSY_MS = 300,
-    GONE_MS = 200, /* a loop device takes to go after the last unmount */
+    OWN_MS = 30000, /* for calls of varved's own that hang */
+    GONE_MS = 200,  /* a loop device takes to go after the last unmount */
 };
 
 dev_t volume_device(struct volumes *volumes, const struct volume *volume)
@@ -129,17 +130,19 @@ static int mount_source(const struct volume *volume, const char *path, bool read
 }
 
 /* Sets nothing: the device is held by volume->loop_fd, and afterwards by the mount. */
-static int mount_fs(const struct volume *volume, const char *path, bool read_only, bool check,
+static int mount_fs(struct volume *volume, const char *path, bool read_only, bool check,
                     struct err *err)
 {
     char other[VOLUMES_POINT_MAX];
+    struct room_guard guard;
     int rc = volume_mounted_at(volume->device_dev, other, err);
-    if (rc > 0)
-        rc = err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
-    if (rc == 0)
-        rc = prepare_fs(volume, read_only, check, err);
+    if (rc != 0)
+        return rc < 0 ? rc : err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
+    room_guard_begin(volume, &guard);
+    rc = prepare_fs(volume, read_only, check, err);
     if (rc == 0)
         rc = mount_source(volume, path, read_only, err);
+    rc = room_guard_end(&guard, rc, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-mount.mounted", err);
     return rc;
@@ -193,8 +196,13 @@ static void find_mount_on(dev_t device, const char *path, char *ret)
     }
 }
 
-/* *ret_known: by whom. */
-static int in_use(dev_t device, const char *path, bool *ret_known, struct err *err)
+enum user {
+    USER_UNKNOWN,
+    USER_OWN, /* a call of varved's own, which has not ended */
+    USER_KNOWN,
+};
+
+static int in_use(dev_t device, const char *path, enum user *ret_user, struct err *err)
 {
     struct volume_holders holders = {.text = ""};
     char on[VOLUMES_POINT_MAX];
@@ -204,23 +212,32 @@ static int in_use(dev_t device, const char *path, bool *ret_known, struct err *e
     if (on[0]) {
         rc = err_fail(err, ERR_CONFLICT, "%s is in use by what is mounted at %s", path, on);
         err_hint(err, "unmount that first");
-        *ret_known = true;
+        *ret_user = USER_KNOWN;
         return rc;
     }
     (void)volume_holders_find(device, &holders, NULL);
-    *ret_known = holders.text[0] != '\0';
+    if (!holders.text[0] && holders.own > 0) {
+        rc = err_fail(err, ERR_CONFLICT, "%s is in use by %d calls of varved's own that hang", path,
+                      holders.own);
+        err_hint(err, "its worker or the host's disk does not answer; unmount it again later");
+        *ret_user = USER_OWN;
+        return rc;
+    }
+    *ret_user = holders.text[0] ? USER_KNOWN : USER_UNKNOWN;
     rc = err_fail(err, ERR_CONFLICT, "%s is in use%s%s", path, holders.text[0] ? " by " : "",
                   holders.text);
     err_hint(err, "end these processes, then unmount it again");
     return rc;
 }
 
-/* Nothing that is written now would be kept: it is fenced, or ext4 has met an error. */
+/* Nothing that is written now would be kept: it is fenced, the host's disk has failed, or ext4 has
+ * met an error. */
 static bool is_given_up(const struct volume *volume, const char *path)
 {
     struct volume_fs_space space;
-    if (volume_is_held(volume) &&
-        (atomic_load(&volume->live.header->orders) & LIVE_ORDER_FENCED) != 0)
+    const struct live_map_header *header = volume->live.header;
+    if (header && ((atomic_load(&header->orders) & LIVE_ORDER_FENCED) != 0 ||
+                   (atomic_load(&header->facts) & LIVE_FACT_FAILED) != 0))
         return true;
     return volume_fs_space(path, volume->device_dev, &space, NULL) == 0 &&
            (space.read_only || space.errors > 0);
@@ -239,18 +256,22 @@ static int sync_fs(const struct volume *volume, const char *path, struct err *er
     return 0;
 }
 
-/* Who used it and has gone a moment later, as a call of ours that hung and was given up, is not
- * worth a failure. */
+/* Who used it and has gone a moment later is not worth a failure. Calls of ours that waited for the
+ * writes of a volume that was fenced, and were given up for that, end when these have: on a busy
+ * host not at once. */
 static int unmount_fs(dev_t device, const char *path, struct err *err)
 {
     char at[VOLUMES_POINT_MAX];
-    bool known = false;
-    for (int i = 0;; i++) {
+    enum user user;
+    int64_t until = clock_now_ms() + OWN_MS;
+    for (int unknown = 0;;) {
         int rc = volume_fs_unmount(path, device, false, VOLUMES_FS_MS, err);
         if (rc != -EBUSY || find_mount(device, path, at, NULL) <= 0)
             return rc;
-        rc = in_use(device, path, &known, err);
-        if (known || i == BUSY_TRIES)
+        rc = in_use(device, path, &user, err);
+        unknown += user == USER_UNKNOWN;
+        if (user == USER_KNOWN || unknown > BUSY_TRIES ||
+            (user == USER_OWN && clock_now_ms() >= until))
             return rc;
         err_clear(err);
         volumes_sleep_ms(BUSY_MS);

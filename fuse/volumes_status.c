@@ -6,6 +6,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum {
+    ERRNO_MAX = 4095,
+};
+
 static uint64_t since(uint64_t then)
 {
     uint64_t now = (uint64_t)clock_now_ns();
@@ -17,6 +21,16 @@ static uint64_t at_most(uint64_t value, uint64_t bound)
     return value < bound ? value : bound;
 }
 
+/* The worker's own count begins with its start. */
+static uint64_t waits_since(const struct live_map_header *header)
+{
+    uint64_t own = atomic_load(&header->held_since_ns);
+    uint64_t all = atomic_load(&header->waits_since_ns);
+    if (atomic_load(&header->held) == 0 || own == 0)
+        return all;
+    return all == 0 || own < all ? own : all;
+}
+
 /* Of one that is attached. Memory alone, and a worker's word: what others reckon with is bounded.
  */
 static void from_live(const struct live_map_header *header, struct volume_status *ret)
@@ -26,7 +40,7 @@ static void from_live(const struct live_map_header *header, struct volume_status
     ret->local =
         at_most(atomic_load(&header->local_chunks), ret->size / VOLUME_CHUNK) * VOLUME_CHUNK;
     ret->held = at_most(atomic_load(&header->held), VOLUME_MAX_BACKGROUND);
-    ret->held_ns = since(atomic_load(&header->held_since_ns));
+    ret->held_ns = since(waits_since(header));
     ret->silent_ns = since(atomic_load(&header->heartbeat_ns));
     ret->starts = at_most(atomic_load(&header->starts), INT64_MAX);
     ret->reads = atomic_load(&header->reads);
@@ -38,6 +52,8 @@ static void from_live(const struct live_map_header *header, struct volume_status
     ret->locked_bytes = at_most(atomic_load(&header->locked_bytes), INT64_MAX);
     ret->direct = atomic_load(&header->data_mode) == LIVE_DATA_DIRECT;
     ret->fenced = (atomic_load(&header->orders) & LIVE_ORDER_FENCED) != 0;
+    ret->failed = (facts & LIVE_FACT_FAILED) != 0;
+    ret->failed_num = (int)at_most(atomic_load(&header->failed_num), ERRNO_MAX);
     ret->worker = (pid_t)atomic_load(&header->pid);
     live_map_text(header, ret->text);
 }

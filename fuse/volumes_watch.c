@@ -8,10 +8,13 @@
 #include <poll.h>
 #include <string.h>
 
+#define NS_PER_MS UINT64_C(1000000)
+
 enum {
     HELLO_MS = 1000, /* for keeper; it is not replaced before volumes_silence_ms() */
     LOST_MS = 200,   /* for a worker that did not answer at start */
     WORKER_SILENT_S = KEEPER_SILENCE_S + 2,
+    RESENT_MS = 3000, /* after which a successor has got again what the dead one had not answered */
 };
 
 struct telling {
@@ -30,13 +33,41 @@ static void tell(const struct telling *telling, const char *id, const char *even
 /* What one look shows; told afterwards, without a lock. */
 struct look {
     char id[VOLUME_ID_LEN + 1];
-    bool held, lost, dead, detaching;
+    bool held, lost, dead, detaching, failed;
     uint64_t starts;
     uint64_t heartbeat_ns;
     uint64_t steps; /* starts since the last look */
     pid_t worker;
     char text[LIVE_MAP_TEXT_MAX];
 };
+
+/* Since when requests wait for the host's disk: a worker that dies takes its own count with it, and
+ * what waited is waiting again when the next one has got it. In the live map, so that it outlives
+ * varved too. `held` is read first: a worker says who it is before it counts. */
+static void note_waiting(struct volume *volume)
+{
+    struct live_map_header *header = volume->live.header;
+    uint64_t now = (uint64_t)clock_now_ms() * NS_PER_MS;
+    bool waits = atomic_load(&header->held) > 0;
+    uint64_t own = atomic_load(&header->held_since_ns);
+    uint64_t all = atomic_load(&header->waits_since_ns);
+    uint64_t starts = atomic_load(&header->starts);
+    pid_t worker = (pid_t)atomic_load(&header->pid);
+    if (starts != volume->waits_starts || worker != volume->waits_worker) {
+        volume->waits_starts = starts;
+        volume->waits_worker = worker;
+        volume->waits_ns = now;
+    }
+    if (waits) {
+        if (own == 0 || own > now)
+            own = now;
+        if (all == 0 || own < all)
+            atomic_store(&header->waits_since_ns, own);
+    } else if (all != 0 && now - volume->waits_ns >= RESENT_MS * NS_PER_MS &&
+               atomic_load(&header->heartbeat_ns) + RESENT_MS * NS_PER_MS >= now) {
+        atomic_store(&header->waits_since_ns, 0);
+    }
+}
 
 static void look_locked(struct volume *volume, struct look *ret)
 {
@@ -48,6 +79,8 @@ static void look_locked(struct volume *volume, struct look *ret)
     if (!ret->held)
         return;
     const struct live_map_header *header = volume->live.header;
+    note_waiting(volume);
+    ret->failed = (atomic_load(&header->facts) & LIVE_FACT_FAILED) != 0;
     ret->starts = atomic_load(&header->starts);
     ret->heartbeat_ns = atomic_load(&header->heartbeat_ns);
     ret->worker = (pid_t)atomic_load(&header->pid);
@@ -115,7 +148,10 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
                     : "its connection has ended");
     if (turned(&volume->told_refused, look.held && look.text[0] != '\0'))
         tell(telling, look.id, "worker-refused", look.text);
-    uint64_t now = (uint64_t)clock_now_ms() * 1000000;
+    if (turned(&volume->told_failed, look.failed))
+        tell(telling, look.id, "volume-sync-failed",
+             "the host's disk did not take what was to be synced; nothing later is kept");
+    uint64_t now = (uint64_t)clock_now_ms() * NS_PER_MS;
     uint64_t silent =
         look.held && look.heartbeat_ns && now > look.heartbeat_ns ? now - look.heartbeat_ns : 0;
     if (turned(&volume->told_silent, !look.dead && silent / 1000000000 >= WORKER_SILENT_S))

@@ -101,3 +101,6 @@ enum {
 void node_reserve_fill(struct node *node);
 /* Gives it back to the disk; false when there is nothing to give. */
 bool node_reserve_release(struct node *node);
+/* Whether what the catalog writes about a job will find room: the reserve is whole, or as much is
+ * free. */
+bool node_reserve_has_room(struct node *node);

@@ -37,6 +37,18 @@ static bool is_room(int fd)
            (uint64_t)fs.f_bavail * fs.f_frsize >= (uint64_t)NODE_RESERVE_BYTES * 16;
 }
 
+bool node_reserve_has_room(struct node *node)
+{
+    struct stat st;
+    cleanup_fd int fd = open_reserve(node);
+    if (fd < 0 || is_full(fd) || is_room(fd))
+        return true;
+    /* What is free is not what can be had: some of it may be set aside by the file system. */
+    if (fstat(fd, &st) < 0 || fallocate(fd, 0, 0, NODE_RESERVE_BYTES) < 0)
+        return errno != ENOSPC && errno != EDQUOT;
+    return ftruncate(fd, st.st_size) == 0;
+}
+
 void node_reserve_fill(struct node *node)
 {
     cleanup_fd int fd = open_reserve(node);

@@ -66,7 +66,8 @@ struct live_map_header {
     _Atomic uint32_t init_state;
     uint32_t init_request_len;
     uint32_t init_reply_len;
-    uint32_t reserved;
+    _Atomic uint32_t
+        failed_num; /* by the worker: errno of the sync of LIVE_FACT_FAILED; 0: unknown */
     uint8_t init_request[LIVE_MAP_INIT_MAX];
     uint8_t init_reply[LIVE_MAP_INIT_MAX]; /* fuse_out_header with unique 0, and fuse_init_out */
 
@@ -101,6 +102,10 @@ struct live_map_header {
 
     /* By the worker: those that were counted before `open_unique`, the newest first. */
     _Atomic uint64_t open_before[LIVE_MAP_OPENS_KEPT];
+
+    /* By varved: since when requests have waited for space, over the deaths of workers, each of
+     * which counts anew; 0: none waits. */
+    _Atomic uint64_t waits_since_ns;
 };
 _Static_assert(sizeof(struct live_map_header) <= LIVE_MAP_HEADER_BYTES, "one page");
 

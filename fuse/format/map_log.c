@@ -86,12 +86,13 @@ static int put_zeros(int fd, void *block, uint64_t from, uint64_t end, struct er
  * would succeed and mean nothing. */
 static int sync_log(struct map_log *log, struct err *err)
 {
-    if (fdatasync(log->fd) == 0)
+    int rc = FAULT_POINT("volume.sync-map", NULL);
+    if (rc == 0)
+        rc = fdatasync(log->fd) < 0 ? -errno : 0;
+    if (rc == 0)
         return 0;
     log->broken = true;
-    int rc = err_errno(err, errno == ENOSPC || errno == EDQUOT ? EIO : errno,
-                       "cannot sync the disk map");
-    return rc;
+    return err_errno(err, rc == -ENOSPC || rc == -EDQUOT ? EIO : rc, "cannot sync the disk map");
 }
 
 static int no_give(void *arg, struct map_record *ret)

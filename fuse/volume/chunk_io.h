@@ -121,8 +121,9 @@ int chunk_io_end(struct chunk_io *io, struct chunk_io_step *step, int result);
 int chunk_io_discard(struct chunk_io *io, uint64_t len, uint64_t offset);
 /* The flush. 0 when everything that was answered before the call is on disk with its map. */
 int chunk_io_flush(struct chunk_io *io);
-/* The final cut: flush, then the map written anew, closed. Afterwards writes and discards are -EIO,
- * for every successor too (LIVE_FACT_CLOSED). Repeating it is fine. */
+/* The final cut: flush, then the map written anew, closed; where there is no room for that the map
+ * stays as it is, which costs the next start its reading and nothing else. Afterwards writes and
+ * discards are -EIO, for every successor too (LIVE_FACT_CLOSED). Repeating it is fine. */
 int chunk_io_finish(struct chunk_io *io, struct err *err);
 /* Grows `data`, then the volume; the memfd has been extended. Repeating it is fine. ERR_INVALID: a
  * smaller size. */

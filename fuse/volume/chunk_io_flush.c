@@ -54,9 +54,12 @@ static void collect(struct chunk_io *io, struct scan *scan)
     }
 }
 
-/* First for successors: this process may end before its own answer is out. */
-static int fail_for_good(struct chunk_io *io, int rc)
+/* First for successors: this process may end before its own answer is out. `num` is what the kernel
+ * said. */
+static int fail_for_good(struct chunk_io *io, int rc, int num)
 {
+    uint32_t none = 0;
+    (void)atomic_compare_exchange_strong(&io->live->header->failed_num, &none, (uint32_t)num);
     atomic_fetch_or(&io->live->header->facts, LIVE_FACT_FAILED);
     io->failed = rc;
     return rc;
@@ -66,10 +69,13 @@ static int sync_data(struct chunk_io *io)
 {
     if (!atomic_exchange(&io->dirty, false))
         return 0;
-    if (fdatasync(io->data_fd) == 0)
+    int rc = FAULT_POINT("volume.sync-data", NULL);
+    if (rc == 0)
+        rc = fdatasync(io->data_fd) < 0 ? -errno : 0;
+    if (rc == 0)
         return 0;
     /* Room that is missing here was missing too late: the pages may be gone. */
-    return fail_for_good(io, errno == ENOSPC || errno == EDQUOT ? -EIO : -errno);
+    return fail_for_good(io, rc == -ENOSPC || rc == -EDQUOT ? -EIO : rc, -rc);
 }
 
 static int give_collected(void *arg, struct map_record *ret)
@@ -110,7 +116,7 @@ static int log_collected(struct chunk_io *io, struct scan *scan)
     if (rc == 0)
         rc = FAULT_POINT("volume.map-synced", NULL);
     if (rc < 0 && io->log->broken)
-        (void)fail_for_good(io, rc);
+        (void)fail_for_good(io, rc, -rc);
     if (rc == 0)
         clear_unlogged(io, scan);
     set_map_blocks(io);
@@ -138,7 +144,7 @@ static void shorten_log(struct chunk_io *io)
         return;
     int rc = chunk_io_rewrite(io, false, NULL);
     if (rc < 0 && io->log->broken)
-        (void)fail_for_good(io, rc);
+        (void)fail_for_good(io, rc, -rc);
     io->rewrite_at = rc < 0 ? map_log_length(io->log) + MAP_LOG_LONG : 0;
 }
 

@@ -213,6 +213,17 @@ static int check_room(struct engine *engine, struct err *err)
     return rc;
 }
 
+/* A job whose end the catalog cannot take waits for room, and who asked for it too. */
+static int check_disk(struct engine *engine, const struct job_kind *kind, struct err *err)
+{
+    if (kind->frees_space || node_reserve_has_room(engine->node))
+        return 0;
+    int rc = err_fail(err, ERR_NO_SPACE, "the disk of %s is full, no job is begun on it",
+                      engine->node->data_dir);
+    err_hint(err, "free some space there and try again");
+    return rc;
+}
+
 /* Commits the row. A commit that fails may have happened all the same: the row tells. */
 static int commit(struct engine *engine, const char *id, struct err *err)
 {
@@ -229,7 +240,8 @@ static int commit(struct engine *engine, const char *id, struct err *err)
 /* Adds the row, or finds the job to join (*ret_existing), in one transaction. The catalog keeps
  * two unfinished jobs from having one object. */
 static int record(struct engine *engine, const struct job_request *request,
-                  const struct catalog_job *row, char **ret_existing, struct err *err)
+                  const struct job_kind *kind, const struct catalog_job *row, char **ret_existing,
+                  struct err *err)
 {
     struct catalog *catalog = engine->node->catalog;
     cleanup_free char *existing = NULL;
@@ -239,6 +251,8 @@ static int record(struct engine *engine, const struct job_request *request,
     rc = catalog_job_add(catalog, row, &existing, err);
     if (rc >= 0 && !existing) {
         rc = check_room(engine, err);
+        if (rc >= 0)
+            rc = check_disk(engine, kind, err);
         if (rc >= 0 && request->check)
             rc = request->check(request->check_arg, err);
         if (rc >= 0)
@@ -258,11 +272,11 @@ static int record_at_any_cost(struct engine *engine, const struct job_request *r
                               char **ret_existing, struct err *err)
 {
     struct err failure = ERR_INIT;
-    int rc = record(engine, request, row, ret_existing, &failure);
+    int rc = record(engine, request, kind, row, ret_existing, &failure);
     if (rc >= 0)
         return rc;
     if (failure.code == ERR_NO_SPACE && kind->frees_space && node_reserve_release(engine->node))
-        return record(engine, request, row, ret_existing, err);
+        return record(engine, request, kind, row, ret_existing, err);
     return err_pass(err, rc, &failure);
 }
 

@@ -8,10 +8,12 @@
  *   "workspace.mount"   {"name", "path", "read_only"?}  attach, mount. Mounted there already:
  *                                                       nothing to do; elsewhere: ERR_CONFLICT
  *   "workspace.unmount" {"name", "abandon"?}            unmount, detach. ERR_CONFLICT names the
- *                                                       processes that use it
+ *                                                       processes that use it. ERR_NO_SPACE,
+ *                                                       ERR_IO: the host's disk did not take what
+ *                                                       was not synced
  *   "workspace.resize"  {"name", "size"}                only larger; mounted or not
  *   "workspace.rm"      {"name"}                        the volume's bytes too. Refused while it is
- *                                                       mounted or held
+ *                                                       mounted or held; needs nothing of the disk
  *
  * Result: the workspace document (workspace_json()); of rm {"name"}; of resize with
  * "filesystem_grown": false when the file system grows at the next mount only, as the workspace is

@@ -19,6 +19,7 @@
 enum {
     WORKSPACE_DETACH_MS = 5000, /* that an unmount waits for those who still hold the device */
     WORKSPACE_OBJECT_MAX = ID_LEN_MAX + 16,
+    WORKSPACE_INCIDENT_MAX = 512,
 };
 
 /* The name in a job's parameters, checked. Borrowed. */
@@ -49,6 +50,11 @@ void workspace_event_add(struct node *node, const char *event, const char *objec
 void workspace_incident(struct node *node, const struct catalog_workspace *workspace,
                         const char *event, const char *incident);
 
+/* Why it is fenced, or will be, and what helps: a sync of the host's disk has failed, or writes
+ * have waited for room for too long. For its incident. */
+void workspace_tell_fenced(const struct node *node, const struct catalog_workspace *workspace,
+                           const struct volume_status *status, char ret[WORKSPACE_INCIDENT_MAX]);
+
 /* volumes_status(); all zeros for a volume whose directory somebody took away. */
 int workspace_status(struct node *node, const struct catalog_workspace *workspace,
                      struct volume_status *ret, struct err *err);
@@ -64,6 +70,8 @@ int workspace_set_states(struct node *node, const struct catalog_workspace *work
  * volume is attached and nothing has died since. */
 int workspace_bring_up(struct node *node, const char *id, const char *path, bool read_only,
                        bool check, struct err *err);
+/* Detaches what a mount that failed has attached and nobody has used. */
+int workspace_take_back(struct node *node, const char *id, struct err *err);
 /* Writes down that it is attached and mounted in this life of the host, with the event. `incident`
  * (may be NULL) is what those who used it will have noticed. */
 int workspace_set_mounted(struct node *node, const struct catalog_workspace *workspace,

@@ -43,36 +43,30 @@ static int note_fenced_for_sure(struct node *node, const struct catalog_workspac
     return note_fenced(node, workspace, incident, err);
 }
 
-enum {
-    INCIDENT_MAX = 200,
-};
-
-static void tell_fenced(const struct node *node, char ret[INCIDENT_MAX])
-{
-    snprintf(ret, INCIDENT_MAX,
-             "fenced: its writes waited for the host's full disk for more than %lld seconds "
-             "([volume] disk_wait); what was written before is kept, later writes fail",
-             (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S));
-}
-
 static bool waits_too_long(const struct node *node, const struct volume_status *status)
 {
     return status->held > 0 && status->held_ns >= (uint64_t)node->volume.disk_wait_ns;
+}
+
+/* Whether it is to be fenced for what it is now. */
+static bool is_given_up(const struct node *node, const struct volume_status *status)
+{
+    return status->failed || waits_too_long(node, status);
 }
 
 /* Below an unmount, which waits for the very writes that are held: it goes on when these have
  * ended, and the row stays its own. */
 static void fence_below(struct node *node, const struct catalog_workspace *workspace)
 {
-    char incident[INCIDENT_MAX];
+    char incident[WORKSPACE_INCIDENT_MAX];
     struct volume_status status = {0};
     struct err failure = ERR_INIT;
     const char *id = workspace->volume.id;
     if (workspace->volume.state != CATALOG_VOLUME_DETACHING ||
         volumes_status(node->volumes, id, &status, &failure) < 0 || status.fenced ||
-        !waits_too_long(node, &status))
+        !is_given_up(node, &status))
         return;
-    tell_fenced(node, incident);
+    workspace_tell_fenced(node, workspace, &status, incident);
     workspace_incident(node, workspace, "workspace-fenced", incident);
     if (volumes_fence(node->volumes, id, workspace->wanted ? workspace->mount.path : NULL,
                       &failure) < 0)
@@ -82,11 +76,12 @@ static void fence_below(struct node *node, const struct catalog_workspace *works
 
 /* Written down first: one that is written down and isn't fenced is fenced by the next pass. Where
  * there is no room to write it down it is fenced all the same, and written down by a later pass. */
-static int fence(struct node *node, const struct catalog_workspace *workspace, struct err *err)
+static int fence(struct node *node, const struct catalog_workspace *workspace,
+                 const struct volume_status *status, struct err *err)
 {
-    char incident[INCIDENT_MAX];
+    char incident[WORKSPACE_INCIDENT_MAX];
     int rc = 0;
-    tell_fenced(node, incident);
+    workspace_tell_fenced(node, workspace, status, incident);
     if (workspace->volume.state != CATALOG_VOLUME_FENCED)
         rc = note_fenced_for_sure(node, workspace, incident, err);
     if (rc < 0 && err->code == ERR_NO_SPACE) {
@@ -113,8 +108,8 @@ static int finish(struct node *node, const struct catalog_workspace *workspace, 
 enum verdict {
     WELL,
     DIED,
-    WAITS_TOO_LONG,
-    WAITS_BELOW, /* an unmount does, too */
+    GIVEN_UP,       /* or fenced already, and not written down */
+    GIVEN_UP_BELOW, /* an unmount waits for it */
     HELD_ELSEWHERE,
 };
 
@@ -125,14 +120,12 @@ static enum verdict judge(struct node *node, const struct catalog_workspace *wor
     case CATALOG_VOLUME_ATTACHED:
         if (status->dead)
             return workspace->wanted ? DIED : WELL;
-        if (status->fenced) /* not written down yet */
-            return WAITS_TOO_LONG;
-        return waits_too_long(node, status) ? WAITS_TOO_LONG : WELL;
+        return status->fenced || is_given_up(node, status) ? GIVEN_UP : WELL;
     case CATALOG_VOLUME_FENCED:
-        return status->attached && !status->dead && !status->fenced ? WAITS_TOO_LONG : WELL;
+        return status->attached && !status->dead && !status->fenced ? GIVEN_UP : WELL;
     case CATALOG_VOLUME_DETACHING:
-        if (waits_too_long(node, status) && !status->fenced)
-            return WAITS_BELOW;
+        if (is_given_up(node, status) && !status->fenced)
+            return GIVEN_UP_BELOW;
         return workspace->wanted ? WELL : HELD_ELSEWHERE;
     default:
         return WELL;
@@ -156,9 +149,9 @@ static int mend_claimed(struct node *node, const char *name, struct err *err)
         if (!workspaces_may_revive(node->workspaces, row.volume.id, clock_mono_ns(&node->clock)))
             return 0; /* a later pass */
         return workspace_revive(node, &row, how_it_died(&status), err);
-    case WAITS_TOO_LONG:
-        return fence(node, &row, err);
-    case WAITS_BELOW:
+    case GIVEN_UP:
+        return fence(node, &row, &status, err);
+    case GIVEN_UP_BELOW:
         fence_below(node, &row);
         return 0;
     case HELD_ELSEWHERE:

@@ -1,5 +1,6 @@
 /* workspace_mend.h - what the monitor's second thread does: what has died is brought back, what has
- * waited too long is fenced, what was held elsewhere is let go of.
+ * waited too long, or is on a disk that has failed, is fenced, what was held elsewhere is let go
+ * of.
  *
  * What is tried and fails stays for a person (workspace_revive() writes the reason down), but for
  * what only time can mend: somebody who still holds on. What dies again and again is brought back

@@ -5,8 +5,8 @@
  *   watch  volumes_watch() all the time: keeper and workers are mended within a second. Once
  *          a second: events, rates and limits (workspace_limits.h), the reserve (workspace_disk.h)
  *   mend   volumes that died are brought back; those whose writes have waited for the disk for
- *          longer than [volume] disk_wait are fenced; an unmount whose last holder has gone is
- *          finished (workspace_mend.h)
+ *          longer than [volume] disk_wait, or whose disk has failed, are fenced; an unmount whose
+ *          last holder has gone is finished (workspace_mend.h)
  *   trim   once an hour each mounted workspace gives the space of removed files back to the host,
  *          if anything was written since; spread over the hour (workspace_trim.h)
  *

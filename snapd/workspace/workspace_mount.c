@@ -100,7 +100,7 @@ static void undo(struct node *node, const struct catalog_workspace *row, const s
     workspace_disk_make_room(node);
     int rc = volumes_unmount(node->volumes, id, row->mount.path, &failure);
     if (rc == 0)
-        rc = volumes_detach(node->volumes, id, WORKSPACE_DETACH_MS, &failure);
+        rc = workspace_take_back(node, id, &failure);
     if (rc == 0)
         rc = workspace_set_detached(node, row, NULL, &failure);
     if (rc < 0)

@@ -69,7 +69,7 @@ static void note_failure(struct node *node, const struct catalog_workspace *work
     const char *incident = text ? text : cause->text;
     workspace_incident(node, workspace, "workspace-not-recovered", incident);
     /* What was attached for nothing. */
-    if (volumes_detach(node->volumes, workspace->volume.id, WORKSPACE_DETACH_MS, &failure) < 0)
+    if (workspace_take_back(node, workspace->volume.id, &failure) < 0)
         log_event(LOG_WARN, "workspace-still-attached", "workspace", workspace->name, "error",
                   failure.text, NULL);
 }

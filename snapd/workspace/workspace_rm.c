@@ -12,7 +12,8 @@ static int check_unused(struct node *node, const struct catalog_workspace *row, 
         err_hint(err, "unmount it first with `varve workspace unmount %s`", row->name);
         return rc;
     }
-    int rc = volumes_detach(node->volumes, row->volume.id, 0, err);
+    /* Not detach: what is not written yet need not be, and the disk may be full or broken. */
+    int rc = volumes_discard(node->volumes, row->volume.id, err);
     if (rc < 0) {
         err_hint(err,
                  "end them, or give up what was not written with `varve workspace unmount "

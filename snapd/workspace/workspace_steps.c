@@ -5,6 +5,8 @@
 #include "log.h"
 #include "workspace.h"
 
+#include <string.h>
+
 int workspace_job_name(struct job *job, const char **ret, struct err *err)
 {
     const char *name = NULL;
@@ -100,6 +102,31 @@ void workspace_incident(struct node *node, const struct catalog_workspace *works
     workspace_event(node, event, workspace->name, incident);
 }
 
+static void tell_failed(const struct catalog_workspace *workspace,
+                        const struct volume_status *status, char ret[WORKSPACE_INCIDENT_MAX])
+{
+    const char *why = status->failed_num > 0 ? strerrordesc_np(status->failed_num) : NULL;
+    snprintf(ret, WORKSPACE_INCIDENT_MAX,
+             "fenced: the host's disk failed to sync what was written to it%s%s; what was synced "
+             "inside before is kept, the rest may be lost, later writes fail. Look at that disk, "
+             "then run `varve workspace unmount %s --abandon` and mount it again",
+             why ? ": " : "", why ? why : "", workspace->name);
+}
+
+void workspace_tell_fenced(const struct node *node, const struct catalog_workspace *workspace,
+                           const struct volume_status *status, char ret[WORKSPACE_INCIDENT_MAX])
+{
+    if (status->failed) {
+        tell_failed(workspace, status, ret);
+        return;
+    }
+    snprintf(ret, WORKSPACE_INCIDENT_MAX,
+             "fenced: its writes waited for the host's full disk for more than %lld seconds "
+             "([volume] disk_wait); what was written before is kept, later writes fail. Free space "
+             "there, then unmount it and mount it again",
+             (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S));
+}
+
 int workspace_status(struct node *node, const struct catalog_workspace *workspace,
                      struct volume_status *ret, struct err *err)
 {
@@ -154,6 +181,18 @@ int workspace_bring_up(struct node *node, const char *id, const char *path, bool
     if (rc == 0)
         rc = volumes_mount(node->volumes, id, path, read_only, check, err);
     return rc == 0 ? FAULT_POINT("workspace.mounted", err) : rc;
+}
+
+int workspace_take_back(struct node *node, const char *id, struct err *err)
+{
+    struct err why = ERR_INIT;
+    int rc = volumes_detach(node->volumes, id, WORKSPACE_DETACH_MS, &why);
+    if (rc == 0)
+        return 0;
+    /* Closing it needs the room that is missing, and nobody has written anything. */
+    if (why.code == ERR_NO_SPACE)
+        return volumes_discard(node->volumes, id, err);
+    return err_pass(err, rc, &why);
 }
 
 static int note_mounted(struct catalog *catalog, const char *id, const char *boot,

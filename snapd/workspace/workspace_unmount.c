@@ -41,22 +41,57 @@ static int forget_path(struct node *node, const struct catalog_workspace *row, s
     return row->wanted ? catalog_mount_remove(node->catalog, row->volume.id, err) : 0;
 }
 
+/* By its cause: somebody who holds on, a full disk, and one that has failed want different things.
+ */
+static int fail_detach(const struct node *node, const struct catalog_workspace *row,
+                       const struct err *why, struct err *err)
+{
+    int rc;
+    switch (why->code) {
+    case ERR_CONFLICT:
+        rc = err_fail(err, ERR_CONFLICT, "workspace %s is unmounted, but still held: %s", row->name,
+                      why->text);
+        err_hint(err,
+                 "repeat `varve workspace unmount %s` when they have let go, or give up what "
+                 "was not written with --abandon",
+                 row->name);
+        return rc;
+    case ERR_NO_SPACE:
+        rc = err_fail(err, ERR_NO_SPACE,
+                      "workspace %s is unmounted, but the disk has no room for what is to be "
+                      "written last: %s",
+                      row->name, why->text);
+        err_hint(err,
+                 "free space on the file system of %s, then repeat `varve workspace unmount %s`; "
+                 "or give up what was not synced with --abandon",
+                 node->data_dir, row->name);
+        return rc;
+    default:
+        rc = err_fail(err, why->code, "workspace %s is unmounted, but cannot be closed: %s",
+                      row->name, why->text);
+        if (why->code != ERR_IO && why->code != ERR_DENIED)
+            err_hint(err,
+                     "repeat `varve workspace unmount %s`, or give up what was not synced with "
+                     "--abandon",
+                     row->name);
+        err_hint(err,
+                 "look at the disk of %s, then give up what was not synced with `varve workspace "
+                 "unmount %s --abandon`; what was synced inside is kept",
+                 node->data_dir, row->name);
+        return rc;
+    }
+}
+
 static int let_go(struct node *node, const struct catalog_workspace *row, struct err *err)
 {
+    struct err why = ERR_INIT;
     int rc = unmount_path(node, row, err);
     if (rc == 0)
         rc = forget_path(node, row, err);
     if (rc < 0)
         return rc;
-    rc = volumes_detach(node->volumes, row->volume.id, WORKSPACE_DETACH_MS, err);
-    if (rc < 0) {
-        err_hint(err,
-                 "repeat `varve workspace unmount %s` when they have let go, or give up what "
-                 "was not written with --abandon",
-                 row->name);
-        return err_wrap(err, rc, "workspace %s is unmounted, but still held", row->name);
-    }
-    return FAULT_POINT("workspace.detached", err);
+    rc = volumes_detach(node->volumes, row->volume.id, WORKSPACE_DETACH_MS, &why);
+    return rc < 0 ? fail_detach(node, row, &why, err) : FAULT_POINT("workspace.detached", err);
 }
 
 /* Whether nothing waits for being written any more, as the connection is gone. */

@@ -149,7 +149,8 @@ static uint64_t rate(const struct workspace_watch *watch, uint64_t before, uint6
 static void look_at_waiting(struct workspace_watch *watch, struct seen *seen,
                             const struct volume_status *status)
 {
-    bool waits = status->held > 0;
+    /* A worker that has taken over has none at first. */
+    bool waits = status->held > 0 || (seen->waits && status->held_ns > 0);
     char detail[80];
     watch->held += status->held;
     if (waits && status->held_ns >= (uint64_t)watch->node->volume.disk_wait_ns)
@@ -174,7 +175,7 @@ static int take(void *arg, const char *id, struct err *err)
     if (strlen(id) != VOLUME_ID_LEN ||
         volumes_status(watch->node->volumes, id, &status, &failure) < 0)
         return 0;
-    if (status.dead)
+    if (status.dead || (status.failed && !status.fenced))
         watch->mend = true;
     struct seen *seen = find(watch, id);
     bool is_new = !seen;

@@ -210,6 +210,34 @@ static void test_full_disk(void **state)
     assert_bytes(volume, 'b', 4 * K, 0);
 }
 
+/* Where all is flushed the old map says all that a new one would. */
+static void test_no_room_to_close(void **state)
+{
+    struct volume *volume = *state;
+    struct chunk_io *io = &volume->site.io;
+    assert_int_equal(put(volume, 'a', 64 * K, 64 * K), 0);
+    assert_int_equal(chunk_io_flush(io), 0);
+    fail_rename = EIO;
+    assert_int_equal(chunk_io_finish(io, NULL), -EIO);
+    assert_int_equal(put(volume, 'b', 4 * K, 0), 0); /* it goes on */
+    assert_int_equal(chunk_io_flush(io), 0);
+    fail_rename = 0;
+    fail_map = ENOSPC;
+    struct err err = ERR_INIT;
+    assert_int_equal(chunk_io_finish(io, &err), 0);
+    assert_int_equal(err.code, ERR_NONE);
+    assert_int_equal(put(volume, 'c', 4 * K, 0), -EIO);
+    assert_int_equal(chunk_io_finish(io, NULL), 0);
+    fail_map = 0;
+    chunk_site_restart(&volume->site); /* a successor that is to end */
+    assert_int_equal(put(volume, 'c', 4 * K, 0), -EIO);
+    assert_int_equal(chunk_io_finish(&volume->site.io, NULL), 0);
+    chunk_site_power_cut(&volume->site);
+    assert_false(volume->site.was_closed);
+    assert_bytes(volume, 'a', 64 * K, 64 * K);
+    assert_bytes(volume, 'b', 4 * K, 0);
+}
+
 static void test_punch_that_fails(void **state)
 {
     struct volume *volume = *state;
@@ -251,6 +279,8 @@ static void test_sync_of_data_that_fails(void **state)
         assert_int_equal(chunk_io_flush(&volume->site.io), -EIO);
         fail_sync = 0;
         assert_int_equal(chunk_io_flush(&volume->site.io), -EIO); /* for good */
+        /* What the kernel said is told to whoever looks. */
+        assert_int_equal(atomic_load(&volume->site.live.header->failed_num), errors[i]);
         assert_true(chunk_io_finish(&volume->site.io, NULL) < 0);
         assert_bytes(volume, 'a', 64 * K, 0);
         /* A successor, of which the same flush may be asked again. */
@@ -356,6 +386,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_order_of_a_flush, setup, chunk_site_teardown),
         cmocka_unit_test_setup_teardown(test_order_of_a_new_map, setup, chunk_site_teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_no_room_to_close, setup, chunk_site_teardown),
         cmocka_unit_test_setup_teardown(test_punch_that_fails, setup, chunk_site_teardown),
         cmocka_unit_test_setup_teardown(test_write_that_fails, setup, chunk_site_teardown),
         cmocka_unit_test_setup_teardown(test_sync_of_data_that_fails, setup, chunk_site_teardown),

@@ -1,4 +1,6 @@
 #include "cleanup.h"
+#include "live_map_load.h"
+#include "map_log.h"
 #include "worker_rig.h"
 
 #include <fcntl.h>
@@ -201,6 +203,108 @@ static void a_forced_stop_ends_the_wait(void **state)
     (void)close(fd);
 }
 
+struct flusher {
+    pthread_t thread;
+    int fd;
+    int result, error;
+    _Atomic bool done;
+};
+
+static void *flush_one(void *arg)
+{
+    struct flusher *flusher = arg;
+    flusher->result = fdatasync(flusher->fd);
+    flusher->error = errno;
+    atomic_store(&flusher->done, true);
+    return NULL;
+}
+
+/* Writes a chunk and fills the disk when the map's log has no block left that its flush could be
+ * written to, then flushes. */
+static int hold_a_flush(struct worker_rig *rig, struct flusher *flusher)
+{
+    worker_rig_serve(rig, NULL);
+    int fd = worker_rig_open(rig);
+    cleanup_free char *bytes = worker_rig_bytes(VOLUME_CHUNK, 99);
+    assert_int_equal(pwrite(fd, bytes, VOLUME_CHUNK, 0), VOLUME_CHUNK);
+    assert_int_equal(fdatasync(fd), 0);
+    for (uint64_t i = 0; atomic_load(&rig->live.header->map_blocks) % MAP_LOG_AHEAD != 0; i++) {
+        assert_true(i < 2 * (uint64_t)MAP_LOG_AHEAD);
+        if (i % 2 == 0)
+            assert_int_equal(pwrite(fd, bytes, VOLUME_CHUNK, VOLUME_CHUNK), VOLUME_CHUNK);
+        else
+            assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, VOLUME_CHUNK,
+                                       VOLUME_CHUNK),
+                             0);
+        assert_int_equal(fdatasync(fd), 0);
+    }
+    cleanup_free char *last = worker_rig_bytes(VOLUME_CHUNK, 7);
+    assert_int_equal(pwrite(fd, last, VOLUME_CHUNK, (off_t)2 * VOLUME_CHUNK), VOLUME_CHUNK);
+    fill_disk(rig);
+    *flusher = (struct flusher){.fd = fd};
+    assert_int_equal(pthread_create(&flusher->thread, NULL, flush_one, flusher), 0);
+    await_held(rig, 1);
+    return fd;
+}
+
+/* What a power cut would leave of a chunk. */
+static enum volume_state state_on_disk(const struct worker_rig *rig, uint64_t chunk)
+{
+    struct live_map_loaded loaded;
+    struct live_map live;
+    struct err err = ERR_INIT;
+    cleanup_fd int dir = open(rig->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const struct live_map_header *header = rig->live.header;
+    if (live_map_load(dir, WORKER_RIG_ID, header->uuid, WORKER_RIG_SIZE, &loaded, &err) < 0)
+        fail_msg("%s", err.text);
+    cleanup_fd int fd = loaded.fd;
+    assert_int_equal(live_map_open(fd, false, &live, NULL), 0);
+    enum volume_state state = live_word_state(atomic_load(&live.words[chunk]));
+    live_map_close(&live);
+    return state;
+}
+
+/* A flush that finds no room for its records is not answered either, and no read waits for it. */
+static void a_flush_waits_for_room(void **state)
+{
+    struct worker_rig *rig = *state;
+    struct flusher flusher;
+    int fd = hold_a_flush(rig, &flusher);
+    look_at_reads(fd);
+    assert_true(atomic_load(&rig->live.header->held_since_ns) > 0);
+    assert_int_equal(state_on_disk(rig, 2), VOLUME_ZERO);
+    worker_rig_kill(rig);
+    worker_rig_serve(rig, NULL);
+    await_held(rig, 1); /* sent again, and no more possible than before */
+    assert_false(atomic_load(&flusher.done));
+    assert_int_equal(unlink(ballast(rig)), 0);
+    assert_int_equal(pthread_join(flusher.thread, NULL), 0);
+    assert_int_equal(flusher.result, 0);
+    assert_int_equal(state_on_disk(rig, 2), VOLUME_CHANGED);
+    assert_int_equal(atomic_load(&rig->live.header->held), 0);
+    (void)close(fd);
+}
+
+static void fencing_ends_a_flush(void **state)
+{
+    struct worker_rig *rig = *state;
+    struct flusher flusher;
+    int fd = hold_a_flush(rig, &flusher);
+    atomic_fetch_or(&rig->live.header->orders, LIVE_ORDER_FENCED);
+    assert_int_equal(pthread_join(flusher.thread, NULL), 0);
+    assert_int_equal(flusher.result, -1);
+    assert_int_equal(flusher.error, EIO);
+    assert_int_equal(atomic_load(&rig->live.header->facts) & LIVE_FACT_FAILED, 0);
+    look_at_reads(fd);
+    /* Given room, what was answered before is on disk at the end. */
+    assert_int_equal(unlink(ballast(rig)), 0);
+    (void)close(fd);
+    for (int i = 0; i < WAIT_MS && atomic_load(&rig->live.header->opens) > 0; i++)
+        pause_ms(1);
+    assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_CLOSE, 0, NULL), 0);
+    assert_int_equal(state_on_disk(rig, 2), VOLUME_CHANGED);
+}
+
 /* More writers than there are buffers: some threads wait themselves, nothing is lost. */
 static void more_than_there_are_buffers(void **state)
 {
@@ -289,6 +393,8 @@ int main(void)
         RIG(held_writes_outlive_a_worker),
         RIG(fencing_ends_the_wait),
         RIG(a_forced_stop_ends_the_wait),
+        RIG(a_flush_waits_for_room),
+        RIG(fencing_ends_a_flush),
         RIG(more_than_there_are_buffers),
         RIG(absent_blocks_are_waited_for),
         RIG(limits_are_kept),

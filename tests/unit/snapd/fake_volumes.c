@@ -257,8 +257,25 @@ int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct 
         v->detaching = true;
         return err_fail(err, ERR_CONFLICT, "the volume %s is held by sleep (77)", id);
     }
+    if (v->failed)
+        return err_fail(err, ERR_IO, "the host's disk failed to sync what was written to it");
     v->attached = v->detaching = v->dead = v->fenced = false;
     v->detaches++;
+    return 0;
+}
+
+int volumes_discard(struct volumes *volumes, const char *id, struct err *err)
+{
+    (void)volumes;
+    WITH_LOCK;
+    struct fake_volume *v = find(id);
+    int rc = begin("discard", err);
+    if (rc < 0 || !v || (!v->attached && !v->dead))
+        return rc;
+    if (v->mounted[0] || v->elsewhere)
+        return err_fail(err, ERR_CONFLICT, "the volume %s is held by sleep (77)", id);
+    v->attached = v->detaching = v->dead = v->fenced = false;
+    v->failed = 0;
     return 0;
 }
 
@@ -274,6 +291,7 @@ int volumes_abandon(struct volumes *volumes, const char *id, const char *path, s
     v->attached = v->detaching = v->dead = v->fenced = false;
     v->mounted[0] = '\0';
     v->held = v->held_ns = 0;
+    v->failed = 0;
     v->abandons++;
     return 0;
 }
@@ -321,6 +339,8 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
                                   .locked = true,
                                   .direct = true,
                                   .fenced = v->fenced,
+                                  .failed = v->failed != 0,
+                                  .failed_num = v->failed,
                                   .locked_bytes = 1 << 20};
     return 0;
 }

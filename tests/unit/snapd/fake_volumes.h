@@ -21,6 +21,7 @@ struct fake_volume {
     bool attached;
     bool dead;
     bool fenced;
+    int failed; /* errno of a sync; 0 */
     bool detaching;
     bool cannot_grow; /* the mounted ext4 */
     bool elsewhere;   /* another mount namespace holds on after an unmount */

@@ -165,6 +165,45 @@ static void test_waiting_too_long_is_fenced(void **state)
     assert_string_equal(workspace_world_state(world, "w"), "mounted");
 }
 
+/* What the host's disk did not take when it was synced: it is fenced, and its incident says why and
+ * what helps. */
+static void test_a_sync_that_failed(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    volume->failed = EIO;
+    assert_false(mend(world));
+    assert_true(volume->fenced);
+    assert_string_equal(workspace_world_rows(world, "w"), "fenced at at mounted");
+    const char *incident = workspace_world_incident(world, "w");
+    assert_non_null(strstr(incident, "failed to sync"));
+    assert_non_null(strstr(incident, "Input/output error"));
+    assert_non_null(strstr(incident, "varve workspace unmount w --abandon"));
+    assert_null(strstr(incident, "full disk"));
+    assert_int_equal(workspace_world_events(world, "w", "workspace-fenced"), 1);
+    assert_false(mend(world));
+    assert_int_equal(volume->fences, 1);
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_IO, "failed to sync");
+    assert_string_equal(workspace_world_rows(world, "w"), "detaching at nowhere");
+    workspace_world_do(world, "workspace.unmount", "w", "{'abandon': true}");
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+}
+
+/* It came to light in the unmount: the monitor tells all the same. */
+static void test_a_sync_that_failed_in_an_unmount(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    volume->failed = ENOSPC;
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_IO, "cannot be closed");
+    (void)mend(world);
+    assert_int_equal(volume->fences, 1);
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "No space left"));
+    (void)mend(world);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-fenced"), 1);
+}
+
 /* It was written down, but not done. */
 static void test_a_fence_is_repeated(void **state)
 {
@@ -288,6 +327,8 @@ int main(void)
         with_mounted(test_one_that_stays_dead),
         with_mounted(test_a_claimed_one_is_left_for_later),
         with_mounted(test_waiting_too_long_is_fenced),
+        with_mounted(test_a_sync_that_failed),
+        with_mounted(test_a_sync_that_failed_in_an_unmount),
         with_mounted(test_a_fence_is_repeated),
         with_mounted(test_a_fence_on_a_full_catalog),
         with_mounted(test_a_fence_is_written_down_later),

@@ -35,6 +35,22 @@ static void test_a_mounted_one_stays(void **state)
     assert_int_equal(fake_volumes_count(), 1);
 }
 
+/* One that cannot be closed, as there is no room for it, or as its disk has failed. */
+static void test_one_that_cannot_be_closed(void **state)
+{
+    struct workspace_world *world = *state;
+    static const enum err_code codes[] = {ERR_NO_SPACE, ERR_IO};
+    for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+        workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+        fake_volumes_fail("detach", codes[i], "cannot write the disk map anew", 1000);
+        workspace_world_fails(world, "workspace.unmount", "w", "{}", codes[i], "the disk map");
+        workspace_world_do(world, "workspace.rm", "w", "{}");
+        fake_volumes_fail("detach", codes[i], "", 0);
+        assert_gone(world);
+        workspace_world_do(world, "workspace.create", "w", "{}");
+    }
+}
+
 /* Bytes that nobody can remove now keep their row, and the next one goes on. */
 static void test_a_failure(void **state)
 {
@@ -68,6 +84,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_one(test_a_removal),
         with_one(test_a_mounted_one_stays),
+        with_one(test_one_that_cannot_be_closed),
         with_one(test_a_failure),
         with_one(test_a_kill_anywhere),
     };

@@ -86,6 +86,33 @@ static void test_giving_up(void **state)
     assert_detached(world);
 }
 
+/* What to do depends on what was in the way. */
+static void test_why_it_cannot_be_closed(void **state)
+{
+    struct workspace_world *world = *state;
+    static const struct {
+        enum err_code code;
+        const char *says, *hint;
+    } cases[] = {
+        {ERR_NO_SPACE, "the disk has no room for what is to be written last: gone",
+         "free space on"},
+        {ERR_IO, "cannot be closed: gone", "look at the disk"},
+        {ERR_UNREACHABLE, "cannot be closed: gone", "repeat `varve workspace unmount w`"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        fake_volumes_fail("detach", cases[i].code, "gone", 1);
+        struct catalog_job job = workspace_world_job(world, "workspace.unmount", "w", "{}");
+        assert_string_equal(job.error_code, err_code_name(cases[i].code));
+        assert_non_null(strstr(job.error_message, cases[i].says));
+        assert_non_null(strstr(job.error_hint, cases[i].hint));
+        assert_non_null(strstr(job.error_hint, "--abandon"));
+        catalog_job_free(&job);
+        assert_string_equal(workspace_world_rows(world, "w"), "detaching at nowhere");
+    }
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_detached(world);
+}
+
 static void test_a_dead_one_is_cleared_away(void **state)
 {
     struct workspace_world *world = *state;
@@ -169,6 +196,7 @@ int main(void)
         with_mounted(test_one_that_is_held_elsewhere),
         with_mounted(test_a_mount_finishes_it),
         with_mounted(test_giving_up),
+        with_mounted(test_why_it_cannot_be_closed),
         with_mounted(test_a_dead_one_is_cleared_away),
         with_mounted(test_a_fenced_one),
         with_mounted(test_a_kill_anywhere),
