@@ -8,6 +8,9 @@
  *   eio, enospc                      the point fails with that error
  *   stop                             the process stops (SIGSTOP); the test goes on with it later
  *
+ *   VARVE_FAULT=trace                nothing fails; each hit of any point is a line
+ *                                    "fault point: NAME" on standard error
+ *
  * and `varved --fault-points` lists every name that is linked into the program. Other builds
  * contain nothing of it.
  */

@@ -9,6 +9,7 @@ or port.
 Environment (set by meson): VARVE_BUILD, the build directory with the programs under test;
 VARVE_LONG=1 for long counts.
 """
+import fcntl
 import json
 import os
 import re
@@ -383,7 +384,7 @@ class Scratch:
         except (OSError, subprocess.SubprocessError) as error:
             print(f"# cleaning up: {error}")
 
-    def close(self):
+    def clear(self):
         """Ends everything; gives what would not go."""
         for thing in reversed(self.owned):
             self.end(thing)
@@ -397,21 +398,25 @@ class Scratch:
             if not left:
                 break
             time.sleep(0.1)
+        self.owned.clear()
+        return left
+
+    def close(self):
+        """Ends everything and removes the directory; gives what would not go."""
+        left = self.clear()
         shutil.rmtree(self.root, ignore_errors=True)
         return left
 
 
-_ROOTFS = []
-
-
 def rootfs_tar():
-    """A Debian root filesystem as a tar, made once per build directory."""
-    if not _ROOTFS:
-        path = os.path.join(BUILD, "debian-rootfs.tar")
+    """A Debian root filesystem as a tar, made once per build directory, by the first test that wants it."""
+    path = os.path.join(BUILD, "debian-rootfs.tar")
+    with open(path + ".lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(path):
-            run([sys.executable, os.path.join(SUPPORT, "debian_rootfs.py"), path])
-        _ROOTFS.append(path)
-    return _ROOTFS[0]
+            run([sys.executable, os.path.join(SUPPORT, "debian_rootfs.py"), path + ".new"])
+            os.rename(path + ".new", path)
+    return path
 
 
 def fault_points():

@@ -123,8 +123,8 @@ def test_a_workspace_keeps_to_its_rates(scratch):
     node.config = "[node]\nlog_level = info\n"
     node.start()
     time.sleep(2)
-    took = write(scratch.path("w"), 300, 4096)
-    check(took < 2, f"300 writes without a limit took {took:.1f} s")
+    took = write(scratch.path("w"), 1000, 4096)
+    check(took < 8, f"1000 writes without a limit took {took:.1f} s")
     node.stop()
 
 
@@ -162,7 +162,7 @@ def test_space_is_promised_once(scratch):
     check("iB" in line, f"no numbers: {line}")
     node.fails(1, "workspace", "resize", "w", f"{too_much}M", says=["overcommit"])
     # Two halves of what is allowed fit, a third one doesn't.
-    half = free * 4 * 45 // 100 // MIB
+    half = free * 4 * 40 // 100 // MIB  # other tests take and give space meanwhile
     node.ok("workspace", "create", "x", "--size", f"{half}M")
     node.ok("workspace", "create", "y", "--size", f"{half}M")
     node.fails(1, "workspace", "create", "z", "--size", f"{half}M", says=["overcommit"])

@@ -2,17 +2,13 @@
 """kill -9 of varved at each fault point of each job, then a restart: every job is final, catalog
 and disk agree, and the same request works."""
 import os
-import signal
-import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, check_equal, run  # noqa: E402  pylint: disable=wrong-import-position
-from agreement import check_agreement  # noqa: E402  pylint: disable=wrong-import-position
-
-FINAL = ("done", "failed", "cancelled")
+from kill_points import Job, call_until_killed, kill_at_each_point  # noqa: E402  pylint: disable=C0413
 
 
 def template(scratch, name="template.tar", text="one"):
@@ -25,11 +21,15 @@ def template(scratch, name="template.tar", text="one"):
     return scratch.path(name)
 
 
-def prepare_import(node, scratch):
+def mounted(_node, _scratch):
+    """A start mounts the runs."""
+
+
+def prepare_import(_node, scratch):
     return ("image", "import", template(scratch), "--name", "t:1")
 
 
-def prepare_layout_import(node, scratch):
+def prepare_layout_import(_node, scratch):
     layout, bundle = scratch.path("layout"), scratch.path("bundle")
     run(["umoci", "init", "--layout", layout])
     run(["umoci", "new", "--image", f"{layout}:v1"])
@@ -88,129 +88,44 @@ def prepare_snapshot_rm(node, scratch):
     return ("snapshot", "rm", made["id"])
 
 
-# Points that lie on the way of every job, beside those with the job's own prefix.
-COMMON = ("publish.", "catalog.", "job.")
-
-
-def hits(point):
-    """At which hits of a point to kill; common points are passed many times by one job."""
-    if harness.LONG:
-        return range(1, 25) if point.startswith(COMMON) else range(1, 5)
-    return (1, 2, 3, 5) if point.startswith(COMMON) else (1, 2)
-
-
-def kill_at_each_point(scratch, prepare, prefixes, removes=False):
-    """Tries every point; those that the job does not pass leave it done, which is checked too."""
-    hit = 0
-    for number, point in enumerate(harness.fault_points()):
-        if not point.startswith(prefixes + COMMON):
-            continue
-        for nth in hits(point):
-            hit += kill_once(scratch, f"{number}-{nth}", prepare, f"{point}=kill:{nth}", removes)
-    check(hit >= 3, f"only {hit} kills happened")
-    return hit
-
-
-def start_and_call(node, fault, command):
-    """As call_until_killed() after a start with the fault point armed. A start passes some of the
-    points too, and may end there."""
-    node.spawn(fault=fault)
-    harness.wait_for(lambda: node.is_up() or node.process.poll() is not None, 60,
-                     f"start or end of varved with {fault}")
-    if node.process.poll() is None:
-        return call_until_killed(node, command)
-    check_equal(node.process.returncode, -signal.SIGKILL, f"end of a start with {fault}")
-    return None, True
-
-
-def call_until_killed(node, command):
-    """(status of the client, False), or (None, True) as soon as the daemon is dead. The client
-    would go on trying to reach it; the job belongs to the daemon, so the client may go."""
-    client = subprocess.Popen([harness.VARVE, "--host", f"unix:{node.socket}", *command],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL)
-    harness.wait_for(lambda: client.poll() is not None or node.process.poll() is not None, 120,
-                     "end of the client or the daemon")
-    if node.process.poll() is None:
-        return client.returncode, False
-    client.kill()
-    client.wait(20)
-    return None, True
-
-
-def kill_once(scratch, name, prepare, fault, removes):
-    inner = harness.Scratch(f"kill-{name}")
-    try:
-        node = inner.node("n1", remote=f"oci:{inner.path('remote')}").start()
-        command = prepare(node, inner)
-        node.stop()
-        status, killed = start_and_call(node, fault, command)
-        node.kill()
-        node.start()
-        harness.wait_for(lambda: all_final(node), 60, f"end of all jobs after {fault}")
-        jobs = node.ok("job", "ls")["jobs"]
-        for job in jobs:
-            check(job["state"] != "failed" or (job["error"] or {}).get("message"),
-                  f"{fault}: job failed without a reason: {job}")
-        check(killed or status == 0, f"{fault}: not killed and failed with {status}")
-        node.stop()
-        node.start()
-        check_agreement(node)
-        again = node.call(*command)
-        good = (0, 3) if removes else (0,)
-        check(again.status in good, f"{fault}: the same request afterwards: {again.err}")
-        check_agreement(node)
-        node.stop()
-        check("Sanitizer" not in node.log_text(), node.log_text()[-3000:])
-        return int(killed)
-    except harness.Failed as failure:
-        raise harness.Failed(f"{fault}: {failure}") from failure
-    finally:
-        inner.close()
-
-
-def all_final(node):
-    return all(job["state"] in FINAL for job in node.ok("job", "ls")["jobs"])
-
-
 def test_import(scratch):
-    kill_at_each_point(scratch, prepare_import, ("import.",))
+    kill_at_each_point(scratch, Job(prepare_import))
 
 
 def test_layout_import(scratch):
-    kill_at_each_point(scratch, prepare_layout_import, ("import.",))
+    kill_at_each_point(scratch, Job(prepare_layout_import))
 
 
 def test_export(scratch):
-    kill_at_each_point(scratch, prepare_export, ("export.",))
+    kill_at_each_point(scratch, Job(prepare_export))
 
 
 def test_run_create(scratch):
-    kill_at_each_point(scratch, prepare_run, ("run.", "layers."))
+    kill_at_each_point(scratch, Job(prepare_run))
 
 
 def test_snapshot_create(scratch):
-    kill_at_each_point(scratch, prepare_snapshot, ("snapshot.",))
+    kill_at_each_point(scratch, Job(prepare_snapshot, ready=mounted))
 
 
 def test_push(scratch):
-    kill_at_each_point(scratch, prepare_push, ("push.", "snapshot.", "remote-oci."))
+    kill_at_each_point(scratch, Job(prepare_push, ready=mounted))
 
 
 def test_pull(scratch):
-    kill_at_each_point(scratch, prepare_pull, ("pull.", "layers."))
+    kill_at_each_point(scratch, Job(prepare_pull))
 
 
 def test_run_rm(scratch):
-    kill_at_each_point(scratch, prepare_run_rm, ("run.",), removes=True)
+    kill_at_each_point(scratch, Job(prepare_run_rm, ready=mounted, removes=True))
 
 
 def test_image_rm(scratch):
-    kill_at_each_point(scratch, prepare_image_rm, ("image.", "pull."), removes=True)
+    kill_at_each_point(scratch, Job(prepare_image_rm, removes=True))
 
 
 def test_snapshot_rm(scratch):
-    kill_at_each_point(scratch, prepare_snapshot_rm, ("snapshot.", "remote-oci."), removes=True)
+    kill_at_each_point(scratch, Job(prepare_snapshot_rm, ready=mounted, removes=True))
 
 
 def test_a_snapshot_that_was_killed_is_the_same_snapshot(scratch):

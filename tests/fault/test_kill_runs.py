@@ -8,8 +8,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, run  # noqa: E402  pylint: disable=wrong-import-position
-from test_kill import (  # noqa: E402  pylint: disable=wrong-import-position
-    all_final, kill_at_each_point, prepare_run, template)
+from agreement import rows  # noqa: E402  pylint: disable=wrong-import-position
+from kill_points import Job, kill_at_each_point  # noqa: E402  pylint: disable=wrong-import-position
+from test_kill import mounted, prepare_run, template  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def changed_run(node, scratch):
@@ -31,14 +32,18 @@ def prepare_rollback(node, scratch):
 
 def prepare_recover(node, scratch):
     changed_run(node, scratch)
+    return ("recover",)
+
+
+def unmounted(node, _scratch):
+    """What there is to recover."""
     run(["umount", node.ok("run", "inspect", "r")["rootfs"]])
     os.makedirs(f"{node.run_dir}/runs/stray/rootfs")
-    return ("recover",)
 
 
 def content_of(node):
     """What the run "r" holds: its old state, the image alone, another image, or a mixture."""
-    rootfs = node.ok("run", "inspect", "r")["rootfs"]
+    rootfs = f"{node.run_dir}/runs/r/rootfs"
     with open(f"{rootfs}/etc/d/f", encoding="utf-8") as f:
         text = f.read()
     new = os.path.exists(f"{rootfs}/new")
@@ -46,38 +51,28 @@ def content_of(node):
         (text, new), f"a mixture: {text}, new: {new}")
 
 
-def checked(prepare, wanted):
-    """Looks at the run each time the daemon has come up and the job has gone on. That the run is
-    whole and mounted before that is looked at by the unit tests of the jobs."""
-    def prepared(node, scratch):
-        command = prepare(node, scratch)
-        start = node.start
-
-        def started(*args, **options):
-            start(*args, **options)
-            harness.wait_for(lambda: all_final(node), 60, "end of all jobs")
-            done = any(job["kind"].split(".")[1:] in (["reset"], ["rollback"]) and
-                       job["state"] == "done" for job in node.ok("job", "ls")["jobs"])
-            have = content_of(node)
-            check(have == wanted or (have == "old" and not done),
-                  f"the run is {have}, its job is {'done' if done else 'not done'}")
-            return node
-        node.start = started
-        return command
-    return prepared
+def is_now(wanted):
+    """Looks at the run when the daemon has come up and the job has gone on. That the run is whole and mounted
+    before that is looked at by the unit tests of the jobs."""
+    def look(node, _scratch):
+        done = any(kind.split(".")[1:] in (["reset"], ["rollback"]) and state == "done"
+                   for kind, state in rows(node, "SELECT kind, state FROM jobs"))
+        have = content_of(node)
+        check(have == wanted or (have == "old" and not done),
+              f"the run is {have}, its job is {'done' if done else 'not done'}")
+    return look
 
 
 def test_reset(scratch):
-    kill_at_each_point(scratch, checked(prepare_reset, "reset"), ("run.switch-",))
+    kill_at_each_point(scratch, Job(prepare_reset, ready=mounted, look=is_now("reset")))
 
 
 def test_rollback(scratch):
-    kill_at_each_point(scratch, checked(prepare_rollback, "other"),
-                       ("run.switch-", "run.rollback-", "snapshot."))
+    kill_at_each_point(scratch, Job(prepare_rollback, ready=mounted, look=is_now("other")))
 
 
 def test_recover(scratch):
-    kill_at_each_point(scratch, checked(prepare_recover, "old"), ("run.", "layers."))
+    kill_at_each_point(scratch, Job(prepare_recover, ready=unmounted, look=is_now("old")))
 
 
 if __name__ == "__main__":

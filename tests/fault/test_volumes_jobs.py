@@ -10,9 +10,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 for folder in ("support", "e2e"):
     sys.path.insert(0, os.path.join(HERE, "..", folder))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
-from harness import Failed, check, check_equal, wait_for  # noqa: E402  pylint: disable=wrong-import-position
+from harness import check, check_equal  # noqa: E402  pylint: disable=wrong-import-position
 from agreement import rows  # noqa: E402  pylint: disable=wrong-import-position
-from test_kill import all_final, start_and_call  # noqa: E402  pylint: disable=wrong-import-position
+from kill_points import Job, kill_at_each_point  # noqa: E402  pylint: disable=wrong-import-position
 from test_volumes_kill import Leftovers  # noqa: E402  pylint: disable=wrong-import-position
 from volume_site import keepers, read_text, workers  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -89,21 +89,16 @@ def prepare_mount(node, scratch):
 
 
 def prepare_unmount(node, scratch):
-    node.ok(*prepare_mount(node, scratch))
+    prepare_mount(node, scratch)
     return ("workspace", "unmount", "w")
 
 
 def prepare_abandon(node, scratch):
-    node.ok(*prepare_mount(node, scratch))
+    prepare_mount(node, scratch)
     return ("workspace", "unmount", "w", "--abandon")
 
 
 def prepare_resize(node, scratch):
-    node.ok(*prepare_mount(node, scratch))
-    return ("workspace", "resize", "w", str(128 * MIB))
-
-
-def prepare_resize_detached(node, scratch):
     prepare_mount(node, scratch)
     return ("workspace", "resize", "w", str(128 * MIB))
 
@@ -113,46 +108,26 @@ def prepare_rm(node, scratch):
     return ("workspace", "rm", "w")
 
 
+def mounted(node, scratch):
+    node.ok("workspace", "mount", "w", target(scratch))
+
+
 def text_is_there(node, scratch):
     """Mounts what is detached and reads it."""
+    check_workspaces(node)
     document = node.ok("workspace", "inspect", "w")
     if document["state"] != "mounted":
         node.ok("workspace", "mount", "w", target(scratch))
     with open(os.path.join(target(scratch), "text"), encoding="ascii") as f:
         check(f.read() == TEXT, "what was written and synced has other bytes")
     node.ok("workspace", "unmount", "w")
+    check_workspaces(node)
 
 
-def kill_once(name, prepare, fault, kind):
-    inner = harness.Scratch(f"wkill-{name}")
-    try:
-        node = inner.node("n1")
-        inner.owned.append(Ending(node))
-        node.start()
-        command = prepare(node, inner)
-        node.stop()
-        status, killed = start_and_call(node, fault, command)
-        node.kill()
-        node.start()
-        wait_for(lambda: all_final(node), 60, f"end of all jobs after {fault}")
-        for job in node.ok("job", "ls")["jobs"]:
-            check(job["state"] != "failed" or (job["error"] or {}).get("message"),
-                  f"job failed without a reason: {job}")
-        check(killed or status == 0, f"not killed and failed with {status}")
-        check_workspaces(node)
-        again = node.call(*command)
-        check(again.status in ((0, 3) if kind == "rm" else (0,)), f"the same request: {again.err}")
-        check_workspaces(node)
-        if kind not in ("rm", "create"):
-            text_is_there(node, inner)
-        check_workspaces(node)
-        node.stop()
-        check("Sanitizer" not in node.log_text(), node.log_text()[-3000:])
-        return int(killed)
-    except Failed as failure:
-        raise Failed(f"{fault}: {failure}") from failure
-    finally:
-        inner.close()
+def kill_at_own_points(scratch, kind, prepare, ready=None, done=text_is_there):
+    kill_at_each_point(scratch, Job(prepare, ready, look=lambda node, _scratch: check_workspaces(node),
+                                    restart=False, done=done, removes=kind == "rm"),
+                       lambda point: point.startswith(ALL if harness.LONG else OWN[kind]))
 
 
 class Ending:
@@ -163,44 +138,32 @@ class Ending:
         self.leftovers.kill()
 
 
-def kill_at_each_point(prepare, kind):
-    hit, tried = 0, 0
-    for number, point in enumerate(harness.fault_points()):
-        if not point.startswith(ALL if harness.LONG else OWN[kind]):
-            continue
-        for nth in (1, 2, 3) if harness.LONG else (1,):
-            tried += 1
-            hit += kill_once(f"{kind}-{number}-{nth}", prepare, f"{point}=kill:{nth}", kind)
-    print(f"# {kind}: {hit} kills in {tried} tries", flush=True)
-    check(hit >= 2, f"only {hit} kills happened")
+def test_create(scratch):
+    kill_at_own_points(scratch, "create", prepare_create, done=None)
 
 
-def test_create(_scratch):
-    kill_at_each_point(prepare_create, "create")
+def test_mount(scratch):
+    kill_at_own_points(scratch, "mount", prepare_mount)
 
 
-def test_mount(_scratch):
-    kill_at_each_point(prepare_mount, "mount")
+def test_unmount(scratch):
+    kill_at_own_points(scratch, "unmount", prepare_unmount, mounted)
 
 
-def test_unmount(_scratch):
-    kill_at_each_point(prepare_unmount, "unmount")
+def test_abandon(scratch):
+    kill_at_own_points(scratch, "abandon", prepare_abandon, mounted)
 
 
-def test_abandon(_scratch):
-    kill_at_each_point(prepare_abandon, "abandon")
+def test_resize(scratch):
+    kill_at_own_points(scratch, "resize", prepare_resize, mounted)
 
 
-def test_resize(_scratch):
-    kill_at_each_point(prepare_resize, "resize")
+def test_resize_of_a_detached_one(scratch):
+    kill_at_own_points(scratch, "resize-detached", prepare_resize)
 
 
-def test_resize_of_a_detached_one(_scratch):
-    kill_at_each_point(prepare_resize_detached, "resize-detached")
-
-
-def test_rm(_scratch):
-    kill_at_each_point(prepare_rm, "rm")
+def test_rm(scratch):
+    kill_at_own_points(scratch, "rm", prepare_rm, done=None)
 
 
 def test_keeper_dies_in_a_mount(scratch):

@@ -91,6 +91,12 @@ class Rig:
         self.node.stop()
         check_logs(self.node)
 
+    def remount(self):
+        """The device may be one then that another test had."""
+        self.check_kernel()
+        self.site.remount()
+        self.noise = kernel_errors()
+
     def check_kernel(self):
         device = os.path.basename(self.site.document()["device"])
         new = {line for line in kernel_errors() - self.noise if device in line}
@@ -189,7 +195,7 @@ def test_kills_under_stress(scratch):
     check_equal((document["state"], document["incident"]), ("mounted", None), "state and incident")
     check(document["worker"]["starts"] > COUNTS["worker"] / 3, f"starts {document['worker']}")
     before = stress_programs.content_of(rig.site.path)
-    rig.site.remount()
+    rig.remount()
     check(stress_programs.content_of(rig.site.path) == before, "a remount changed names or bytes")
     rig.end()
 
@@ -331,6 +337,7 @@ def killed_at(name, point, nth):
         rig.env = {"VARVE_FAULT": f"{point}=kill:{nth}"}
         rig.node.start(fault=f"{point}=kill:{nth}")
         rig.site.mount()
+        rig.noise = kernel_errors()
         stress = rig.stress(5, exercisers=2, kinds=("durable",))
         visit(rig, stress, 3 if LONG else 1.5)
         rig.node.ok("workspace", "resize", "w", str(2 << 30))

@@ -76,10 +76,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     cleanup_fd int fd = memfd_create("archive", MFD_CLOEXEC);
     CHECK(fd >= 0 && write(fd, bytes, len) == (ssize_t)len);
-    cleanup_free char *ours = malloc(3 * (size_t)OUT_MAX);
-    CHECK(ours);
-    char *again = ours + OUT_MAX;
-    char *theirs = again + OUT_MAX;
+    static char ours[OUT_MAX];
+    static char again[OUT_MAX];
+    static char theirs[OUT_MAX];
     struct err err = ERR_INIT;
     ssize_t n = unpack(fd, 1 << 19, ours, &err);
     if (n < 0)

@@ -5,7 +5,9 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,6 +62,24 @@ static void test_actions(void **state)
     assert_int_equal(run("test.point=kill:4", 3), 0);
 }
 
+static void test_trace_names_each_hit(void **state)
+{
+    (void)state;
+    char text[256];
+    cleanup_fd int file = memfd_create("stderr", MFD_CLOEXEC);
+    cleanup_fd int old = dup(STDERR_FILENO);
+    assert_true(file >= 0 && old >= 0);
+    assert_int_equal(dup2(file, STDERR_FILENO), STDERR_FILENO);
+    int status = run("trace", 2);
+    assert_int_equal(dup2(old, STDERR_FILENO), STDERR_FILENO);
+    assert_int_equal(status, 0);
+    ssize_t len = pread(file, text, sizeof text - 1, 0);
+    assert_true(len >= 0);
+    text[len] = '\0';
+    assert_string_equal(text, "fault point: test.point\nfault point: test.point\n"
+                              "fault point: test.other\n");
+}
+
 static void test_points_are_listed(void **state)
 {
     (void)state;
@@ -76,6 +96,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unarmed_points_do_nothing),
         cmocka_unit_test(test_actions),
+        cmocka_unit_test(test_trace_names_each_hit),
         cmocka_unit_test(test_points_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
