@@ -3,6 +3,7 @@
 #include "volumes_internal.h"
 
 #include "cleanup.h"
+#include "fault.h"
 #include "log.h"
 
 #include <fcntl.h>
@@ -58,8 +59,12 @@ static int give(struct volumes *volumes, const struct volume *volume, struct err
         if (rc == 0)
             rc = keeper_client_hold(volumes->keeper, volume->id, directory, &fds, wait_ms, err);
     }
+    if (rc == 0)
+        rc = FAULT_POINT("volume-keeper.held", err);
     if (rc == 0 && wanted)
         rc = keeper_client_start(volumes->keeper, volume->id, wait_ms, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-keeper.started", err);
     return rc < 0 ? err_wrap(err, rc, "cannot give volume %s to keeper", volume->id) : 0;
 }
 

@@ -95,7 +95,17 @@ struct keeper {
     struct keeper_wire events[KEEPER_EVENTS_KEPT]; /* event n is at n modulo the size */
     uint64_t event_count;
     uint64_t event_heard; /* events before this one were sent to somebody */
+#ifdef VARVE_FAULT_POINTS
+    void (*fault)(const char *point); /* of keeper_main.c */
+#endif
 };
+
+/* Where a test may have keeper killed. */
+#ifdef VARVE_FAULT_POINTS
+#define KEEPER_FAULT(keeper, point) ((keeper)->fault(point))
+#else
+#define KEEPER_FAULT(keeper, point) ((void)0)
+#endif
 
 /* What an epoll event is of: kind in the upper half, number in the lower one. */
 enum keeper_source {

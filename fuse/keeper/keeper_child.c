@@ -89,6 +89,7 @@ void keeper_child_start(struct keeper *keeper, struct keeper_volume *volume)
         volume->due = next_start(keeper, volume);
         return;
     }
+    KEEPER_FAULT(keeper, "forked"); /* nobody knows of the worker */
     volume->is_short = false;
     volume->fds[KEEPER_FD_PIDFD] = pidfd;
     keeper_child_watch(keeper, volume, pid, true);
@@ -131,6 +132,7 @@ void keeper_child_reap(struct keeper *keeper, struct keeper_volume *volume)
     if (!keeper_has_worker(volume) || !has_ended(volume, &status))
         return;
     forget_worker(keeper, volume);
+    KEEPER_FAULT(keeper, "reaped");
     if (status == KEEPER_STATUS_UNKNOWN &&
         (atomic_load(&volume->live->facts) & (LIVE_FACT_CLOSED | LIVE_FACT_DESTROYED)) != 0)
         status = VOLUME_EXIT_STOPPED;

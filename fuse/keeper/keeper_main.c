@@ -127,6 +127,19 @@ static void set_bounds(struct keeper *keeper)
 #endif
 }
 
+#ifdef VARVE_FAULT_POINTS
+/* VARVE_KEEPER_FAULT=POINT=FILE: keeper is killed at the point if FILE is there, and once, as that
+ * goes with it. */
+static void end_at(const char *point)
+{
+    const char *armed = getenv("VARVE_KEEPER_FAULT");
+    size_t len = strlen(point);
+    if (armed && strncmp(armed, point, len) == 0 && armed[len] == '=' &&
+        unlink(armed + len + 1) == 0)
+        (void)kill(getpid(), SIGKILL);
+}
+#endif
+
 /* All that may fail or take long. */
 static int prepare(struct keeper *keeper)
 {
@@ -154,6 +167,9 @@ static int prepare(struct keeper *keeper)
 static int run(int ready)
 {
     static struct keeper keeper;
+#ifdef VARVE_FAULT_POINTS
+    keeper.fault = end_at;
+#endif
     (void)setsid();
     int rc = prepare(&keeper);
     unsigned char status = (unsigned char)rc;

@@ -235,6 +235,10 @@ static void answer(struct keeper *keeper, struct keeper_connection *c,
     fill(&c->answer, rc == 0 ? (enum keeper_wire_op)request->op : 0, id);
     if (rc == 0)
         rc = obey(keeper, c, request, fds, count, &text);
+    if (rc == 0 && request->op == KEEPER_WIRE_HOLD)
+        KEEPER_FAULT(keeper, "held");
+    if (rc == 0 && request->op == KEEPER_WIRE_START)
+        KEEPER_FAULT(keeper, "started");
     c->answer.status = rc;
     memcpy(c->answer.text, text, strnlen(text, sizeof c->answer.text - 1));
     c->has_answer = c->list_next < 0;

@@ -19,7 +19,7 @@ from volume_site import keepers, read_text, workers  # noqa: E402  pylint: disab
 MIB = 1 << 20
 # Points that a job passes; a long run tries those of all jobs, and the common ones, on each.
 OWN = {"create": ("volume-create.", "workspace.create", "volume.", "publish.tree"),
-       "mount": ("volume-attach.", "volume-mount.", "workspace.attached", "workspace.mount"),
+       "mount": ("volume-attach.", "volume-keeper.", "volume-mount.", "workspace.attached", "workspace.mount"),
        "unmount": ("volume-unmount.", "volume-detach.", "workspace.unmount", "workspace.detached"),
        "abandon": ("volume-abandon.", "workspace.abandoned", "workspace.unmount-recorded"),
        "resize": ("volume-resize.", "workspace.resize"),

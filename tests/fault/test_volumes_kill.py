@@ -50,7 +50,6 @@ class Rig:
         self.site = VolumeSite(self.node, "w", size)
         self.outside = scratch.path("outside")
         os.makedirs(self.outside)
-        self.noise = kernel_errors()
 
     def stress(self, seed, **options):
         stress = Stress(EXERCISER, self.site.path, self.outside, seed, **options)
@@ -85,22 +84,12 @@ class Rig:
         wait_for(self.held, 30, f"worker, keeper and varved hold the volume again after {what}")
 
     def end(self):
-        """Nothing was said of errors, the file system is sound, the daemon ends in an orderly way."""
-        self.check_kernel()
+        """The file system is sound, nothing was said of errors, the daemon ends in an orderly way."""
         self.site.fsck()
+        errors = self.site.kernel_errors()
+        check(not errors, f"the kernel reports errors: {errors[:5]}")
         self.node.stop()
         check_logs(self.node)
-
-    def remount(self):
-        """The device may be one then that another test had."""
-        self.check_kernel()
-        self.site.remount()
-        self.noise = kernel_errors()
-
-    def check_kernel(self):
-        device = os.path.basename(self.site.document()["device"])
-        new = {line for line in kernel_errors() - self.noise if device in line}
-        check(not new, f"the kernel reports errors: {sorted(new)[:5]}")
 
 
 class Leftovers:
@@ -123,24 +112,6 @@ def has_fuse(pid):
     except OSError:
         pass
     return False
-
-
-def kernel_errors():
-    """What the kernel has said of failing block devices and file systems so far."""
-    found = set()
-    try:
-        fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return found
-    try:
-        while True:
-            line = os.read(fd, 8192).decode(errors="replace")
-            if any(word in line for word in ("I/O error", "EXT4-fs error", "JBD2:", "Aborting journal")):
-                found.add(line.split("\n")[0])
-    except OSError:
-        return found
-    finally:
-        os.close(fd)
 
 
 def schedule(rng, counts):
@@ -195,7 +166,7 @@ def test_kills_under_stress(scratch):
     check_equal((document["state"], document["incident"]), ("mounted", None), "state and incident")
     check(document["worker"]["starts"] > COUNTS["worker"] / 3, f"starts {document['worker']}")
     before = stress_programs.content_of(rig.site.path)
-    rig.remount()
+    rig.site.remount()
     check(stress_programs.content_of(rig.site.path) == before, "a remount changed names or bytes")
     rig.end()
 

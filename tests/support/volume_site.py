@@ -10,6 +10,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 sys.path.insert(0, os.path.join(HERE, "..", "posix"))
+import kernel_log  # noqa: E402  pylint: disable=wrong-import-position
 import volume_image  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, processes, read_text, run, send, wait_for  # noqa: E402  pylint: disable=wrong-import-position
 from posix_site import Site  # noqa: E402  pylint: disable=wrong-import-position
@@ -45,17 +46,28 @@ class VolumeSite(Site):
         self.node = node
         self.name = name
         self.kills = 0
+        self.devices = []  # [loop device, since when, until when], by kernel_log.position()
         os.makedirs(self.path, exist_ok=True)
         self.volume = node.ok("workspace", "create", name, "--size", str(size))["id"]
         self.mount()
 
     def mount(self, *options):
+        begin = kernel_log.position()
         reply = self.node.ok("workspace", "mount", self.name, self.path, *options)
         check(os.path.ismount(self.path), f"{self.path} is no mount point after {reply}")
+        self.devices.append([os.path.basename(reply["device"]), begin, None])
         return reply
 
     def unmount(self, *options):
-        return self.node.ok("workspace", "unmount", self.name, *options)
+        reply = self.node.ok("workspace", "unmount", self.name, *options)
+        for device in self.devices:
+            device[2] = device[2] or kernel_log.position()
+        return reply
+
+    def kernel_errors(self):
+        """What the kernel has said of errors of the devices that this workspace had, while it had them. Not
+        of one that it got by itself, after the death of all that served it."""
+        return [text for device in self.devices for text in kernel_log.errors(*device)]
 
     def remount(self):
         self.unmount()

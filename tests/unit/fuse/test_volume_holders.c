@@ -94,6 +94,18 @@ static struct volume_holders find(const struct fs_site *site)
     return holders;
 }
 
+/* Others have a device open for a moment, to see what it is (losetup -l). */
+static struct volume_holders find_only(const struct fs_site *site, const char *expected)
+{
+    struct volume_holders holders = find(site);
+    for (int i = 0; i < 50 && strcmp(holders.text, expected) != 0; i++) {
+        usleep(100000);
+        holders = find(site);
+    }
+    assert_string_equal(holders.text, expected);
+    return holders;
+}
+
 static int setup(void **state)
 {
     assert_int_equal(fs_site_setup(state), 0);
@@ -105,13 +117,7 @@ static int setup(void **state)
 
 static void assert_nobody(const struct fs_site *site)
 {
-    struct volume_holders holders = find(site);
-    /* Tests that run at the same time make namespaces, with copies of all mounts, for a moment. */
-    for (int i = 0; i < 50 && holders.namespaces > 0; i++) {
-        usleep(100000);
-        holders = find(site);
-    }
-    assert_string_equal(holders.text, "");
+    struct volume_holders holders = find_only(site, "");
     assert_int_equal(holders.open + holders.namespaces + holders.shown, 0);
 }
 
@@ -123,10 +129,9 @@ static void test_who_has_it_open(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
         char expected[64];
         pid_t pid = start(site, ways[i], "holder one");
-        struct volume_holders holders = find(site);
-        stop(pid);
         snprintf(expected, sizeof expected, "holder one (%d)", pid);
-        assert_string_equal(holders.text, expected);
+        struct volume_holders holders = find_only(site, expected);
+        stop(pid);
         assert_int_equal(holders.open, 1);
         assert_int_equal(holders.namespaces, 0);
         assert_int_equal(holders.shown, 1);
@@ -145,14 +150,13 @@ static void test_other_mount_namespaces(void **state)
     assert_nobody(site);
     pid_t with = start(site, HAS_NAMESPACE, "sandbox");
     int rc = volume_fs_unmount(site->mount, site->loop.device, false, 30000, &err);
-    struct volume_holders holders = find(site);
+    snprintf(expected, sizeof expected, "mounted in the mount namespace of sandbox (%d)", with);
+    struct volume_holders holders = find_only(site, expected);
     int busy = volume_fs_check(site->loop.path, 30000, NULL, NULL);
     stop(with);
     stop(without);
     assert_int_equal(rc, 0);
     assert_int_equal(busy, -EBUSY);
-    snprintf(expected, sizeof expected, "mounted in the mount namespace of sandbox (%d)", with);
-    assert_string_equal(holders.text, expected);
     assert_int_equal(holders.namespaces, 1);
     assert_int_equal(holders.open, 0);
     assert_int_equal(holders.pids[0], with);
@@ -167,14 +171,13 @@ static void test_both_and_many(void **state)
     for (size_t i = 0; i < 7; i++)
         pids[i] = start(site, OPENS_FILE, "many");
     pids[7] = start(site, HAS_NAMESPACE, "other");
-    struct volume_holders holders = find(site);
-    for (size_t i = 0; i < 8; i++)
-        stop(pids[i]);
     snprintf(expected, sizeof expected,
              "many (%d), many (%d), many (%d), many (%d), many (%d) and 2 more; mounted in the "
              "mount namespace of other (%d)",
              pids[0], pids[1], pids[2], pids[3], pids[4], pids[7]);
-    assert_string_equal(holders.text, expected);
+    struct volume_holders holders = find_only(site, expected);
+    for (size_t i = 0; i < 8; i++)
+        stop(pids[i]);
     assert_int_equal(holders.open, 7);
     assert_int_equal(holders.namespaces, 1);
     assert_int_equal(holders.shown, VOLUME_HOLDERS_SHOWN + 1);
@@ -267,6 +270,15 @@ static void test_a_process_that_is_stuck(void **state)
 
 #define on_site(test) cmocka_unit_test_setup_teardown(test, setup, fs_site_teardown)
 
+/* In a namespace of our own: programs that run at the same time make namespaces, and each that is
+ * made of the host's has a copy of what is mounted there. */
+static int setup_namespace(void **state)
+{
+    (void)state;
+    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 ? 0
+                                                                                               : -1;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,5 +287,5 @@ int main(void)
         on_site(test_both_and_many),
         on_site(test_a_process_that_is_stuck),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup_namespace, NULL);
 }
