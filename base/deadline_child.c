@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -276,6 +277,148 @@ int deadline_child_run(const struct deadline_child *child, deadline_child_call *
     if (ret_fd)
         *ret_fd = steal_fd(&fd);
     return answer.rc;
+}
+
+/* --- many objects --- */
+
+enum {
+    EACH_AGAIN_MS = 250, /* for one, after another one has hung */
+};
+
+/* In memory that the child shares. */
+struct each_shared {
+    _Atomic size_t done; /* those before it have been asked */
+    struct each_item {
+        int rc;
+    } items[];
+};
+
+struct each {
+    deadline_child_item *call;
+    void *arg;
+    size_t from;
+    size_t count;
+    size_t result_len;
+    const bool *skip;
+    struct each_shared *shared;
+    unsigned char *results; /* shared */
+};
+
+/* deadline_child_call */
+static int ask_each(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct each *each = arg;
+    (void)result;
+    (void)ret_fd;
+    (void)err;
+    for (size_t i = each->from; i < each->count; i++) {
+        if (!each->skip[i])
+            each->shared->items[i].rc =
+                each->call(each->arg, i, each->results + i * each->result_len);
+        atomic_store(&each->shared->done, i + 1);
+    }
+    return 0;
+}
+
+/* As long as the child gets on. True: it has given its answer, or died. */
+static bool wait_progress(const struct each *each, int socket, int wait_ms, int64_t end_ms)
+{
+    size_t seen = atomic_load(&each->shared->done);
+    for (;;) {
+        int64_t until = clock_now_ms() + wait_ms;
+        if (wait_readable(socket, until < end_ms ? until : end_ms))
+            return true;
+        size_t now = atomic_load(&each->shared->done);
+        if (now == seen || clock_now_ms() >= end_ms)
+            return false;
+        seen = now;
+    }
+}
+
+/* One child, from each->from on, which is moved behind what it has done and what it hung on. */
+static int ask_some(const struct deadline_child *child, const char *const *objects,
+                    struct each *each, int wait_ms, int64_t end_ms, struct err *err)
+{
+    int sockets[2];
+    struct deadline_child one = *child;
+    one.object = NULL;
+    int rc = begin(&one, err);
+    if (rc < 0)
+        return rc;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
+        return err_errno(err, errno, "cannot %s: cannot make a socket", child->what);
+    cleanup_fd int mine = sockets[0];
+    pid_t pid = start(&one, ask_each, each, sockets, err);
+    close(sockets[1]);
+    if (pid < 0)
+        return pid;
+    bool late = false;
+    int status = 0;
+    (void)wait_progress(each, mine, wait_ms, end_ms);
+    size_t at = atomic_load(&each->shared->done);
+    one.object = at < each->count ? objects[at] : NULL;
+    (void)collect(&one, pid, clock_now_ms(), &late, &status);
+    /* It may have got on before it was killed. */
+    at = atomic_load(&each->shared->done);
+    if (at < each->count)
+        each->shared->items[at].rc = -EHOSTUNREACH;
+    each->from = at < each->count ? at + 1 : at;
+    atomic_store(&each->shared->done, each->from);
+    return 0;
+}
+
+static int ask_all(const struct deadline_child *child, const char *const *objects,
+                   struct each *each, struct err *err)
+{
+    int64_t end_ms = clock_now_ms() + DEADLINE_CHILD_EACH_MS;
+    int wait_ms = child->wait_ms;
+    int rc = 0;
+    while (rc == 0 && each->from < each->count && clock_now_ms() < end_ms) {
+        rc = ask_some(child, objects, each, wait_ms, end_ms, err);
+        if (wait_ms > EACH_AGAIN_MS)
+            wait_ms = EACH_AGAIN_MS;
+    }
+    return rc;
+}
+
+int deadline_child_each(const struct deadline_child *child, const char *const *objects,
+                        size_t count, deadline_child_item *call, void *arg, void *results,
+                        size_t result_len, int *ret_rcs, struct err *err)
+{
+    size_t head = (sizeof(struct each_shared) + count * sizeof(struct each_item) + 63) / 64 * 64;
+    size_t size = head + count * result_len;
+    cleanup_free bool *skip = calloc(count + 1, sizeof *skip);
+    struct each_shared *shared =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!skip || shared == MAP_FAILED) {
+        if (shared != MAP_FAILED)
+            (void)munmap(shared, size);
+        return err_errno(err, ENOMEM, "cannot %s", child->what);
+    }
+    struct each each = {.call = call,
+                        .arg = arg,
+                        .count = count,
+                        .result_len = result_len,
+                        .skip = skip,
+                        .shared = shared,
+                        .results = (unsigned char *)shared + head};
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        int same;
+        (void)reap(number_of(objects[i]), &same);
+        skip[i] = same > 0;
+        any = any || !skip[i];
+        shared->items[i].rc = -EHOSTUNREACH;
+    }
+    int rc = any ? ask_all(child, objects, &each, err) : 0;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        ret_rcs[i] = shared->items[i].rc;
+        if (ret_rcs[i] >= 0)
+            memcpy((unsigned char *)results + i * result_len, each.results + i * result_len,
+                   result_len);
+    }
+    (void)munmap(shared, size);
+    return rc;
 }
 
 /* The end of what was said, without the white space behind it. */

@@ -25,6 +25,7 @@ enum {
     DEADLINE_CHILD_LEFT_MAX = 64,
     DEADLINE_CHILD_SAME_MAX = 8,
     DEADLINE_CHILD_KEEP_MAX = 8,
+    DEADLINE_CHILD_EACH_MS = 5000,
 };
 
 /* What ps shows of a child, until it runs a program. */
@@ -52,6 +53,18 @@ struct deadline_child {
  * later is open, unless it did all its work on a descriptor that only it has. */
 int deadline_child_run(const struct deadline_child *child, deadline_child_call *call, void *arg,
                        void *result, size_t result_len, int *ret_fd, struct err *err);
+/* The same call for many objects that seldom hang, by one child: it takes one after the other, and
+ * `wait_ms` is for each. When one hangs, it is left behind with the child, and another child goes
+ * on behind it, with less patience, and for DEADLINE_CHILD_EACH_MS in all. One that an earlier
+ * child hangs on is not asked again before that has ended.
+ *
+ * ret_rcs[i] is what the call for objects[i] returned, its result at i * result_len of `results`,
+ * which is written on success alone; -EHOSTUNREACH for one that gave no answer. `child->object` is
+ * not used. The whole fails when no child can be made. */
+typedef int deadline_child_item(void *arg, size_t i, void *result);
+int deadline_child_each(const struct deadline_child *child, const char *const *objects,
+                        size_t count, deadline_child_item *call, void *arg, void *results,
+                        size_t result_len, int *ret_rcs, struct err *err);
 /* Runs a program (argv[0] is its absolute path) with this environment (NULL: PATH and LC_ALL=C).
  * Returns its exit status (128 + signal), or -errno. What it said on both streams is in `ret_said`,
  * the end of it where it is longer. */

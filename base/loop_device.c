@@ -129,7 +129,16 @@ int loop_device_number(const char *path, struct err *err)
     return number >= 0 ? number : err_fail(err, ERR_INVALID, "'%s' is no loop device", path);
 }
 
-int loop_device_each(loop_device_take *take, void *arg, struct err *err)
+/* One file of sysfs instead of six, for the many devices that are others'. What cannot be read now
+ * is told by who looks at all of it. */
+static bool is_below(int number, const char *prefix)
+{
+    char backing[LOOP_DEVICE_BACKING_MAX];
+    return read_attr(number, "loop/backing_file", backing, sizeof backing) < 0 ||
+           strncmp(backing, prefix, strlen(prefix)) == 0;
+}
+
+int loop_device_each(const char *prefix, loop_device_take *take, void *arg, struct err *err)
 {
     cleanup_dir DIR *dir = opendir("/sys/block");
     if (!dir)
@@ -142,7 +151,7 @@ int loop_device_each(loop_device_take *take, void *arg, struct err *err)
         int number = number_of(entry->d_name);
         struct loop_device loop;
         struct err failure = ERR_INIT;
-        if (number < 0)
+        if (number < 0 || !is_below(number, prefix))
             continue;
         int rc = loop_device_look(number, &loop, &failure);
         if (rc < 0 && failure.code == ERR_NOT_FOUND)

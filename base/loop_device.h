@@ -63,9 +63,10 @@ int loop_device_open(int number, bool write, struct err *err);
 /* What device `number` is. ERR_NOT_FOUND: there is none, or it has no backing file. */
 int loop_device_look(int number, struct loop_device *ret, struct err *err);
 
-/* Calls `take` with every device that has a backing file. Ends with the first failure of it. */
+/* Calls `take` with every device that has a backing file whose path begins with `prefix` ("": all
+ * that have one). Ends with the first failure of it. */
 typedef int loop_device_take(void *arg, const struct loop_device *loop, struct err *err);
-int loop_device_each(loop_device_take *take, void *arg, struct err *err);
+int loop_device_each(const char *prefix, loop_device_take *take, void *arg, struct err *err);
 
 struct loop_device_queue {
     unsigned max_kb;       /* of one request; 0: as it is */

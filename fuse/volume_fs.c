@@ -2,6 +2,7 @@
 
 #include "cleanup.h"
 #include "deadline_child.h"
+#include "volume_frozen.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,6 +25,10 @@
 
 enum {
     LOOK_MS = 3000, /* for a path that is looked up and an answer from memory */
+    EACH_MS = 1000, /* the same, of many */
+
+    GOING_DEFAULT = 0, /* EXT4_GOING_FLAGS_ */
+    GOING_NOLOGFLUSH = 2,
 };
 
 static const char hint[] = "the volume's worker may be stopped";
@@ -127,6 +132,36 @@ int volume_fs_open(const char *path, dev_t device, struct err *err)
     return open_root(path, device, O_RDONLY, err);
 }
 
+static int take_away(const struct fs_args *args, struct err *err)
+{
+    if (umount2(args->path, UMOUNT_NOFOLLOW | (args->flag ? MNT_DETACH : 0)) == 0)
+        return 0;
+    return errno == EBUSY ? err_fail(err, ERR_CONFLICT, "%s is in use", args->path)
+                          : err_errno(err, errno, "cannot unmount %s", args->path);
+}
+
+/* Another mount of it, at no path, shows whether it was frozen just before, and is put back then:
+ * nobody could thaw it any more. */
+static int take_away_thawed(const struct fs_args *args, struct err *err)
+{
+    cleanup_fd int other =
+        open_tree(AT_FDCWD, args->path,
+                  OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT);
+    if (other < 0)
+        return err_errno(err, errno, "cannot unmount %s: cannot copy the mount", args->path);
+    int rc = take_away(args, err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int root = openat(other, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    rc = root < 0 ? 0 : volume_frozen_look(root, args->device, NULL);
+    if (rc <= 0)
+        return 0; /* with the last descriptor of it the file system goes */
+    if (move_mount(other, "", AT_FDCWD, args->path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        return err_errno(err, errno, "%s was frozen and is unmounted; cannot mount it again",
+                         args->path);
+    return volume_frozen_fail(args->path, err);
+}
+
 static int call_unmount(void *arg, void *result, int *ret_fd, struct err *err)
 {
     const struct fs_args *args = arg;
@@ -135,10 +170,7 @@ static int call_unmount(void *arg, void *result, int *ret_fd, struct err *err)
     int rc = look_mounted(args->path, args->device, err);
     if (rc <= 0)
         return rc;
-    if (umount2(args->path, UMOUNT_NOFOLLOW | (args->flag ? MNT_DETACH : 0)) == 0)
-        return 0;
-    return errno == EBUSY ? err_fail(err, ERR_CONFLICT, "%s is in use", args->path)
-                          : err_errno(err, errno, "cannot unmount %s", args->path);
+    return args->flag ? take_away(args, err) : take_away_thawed(args, err);
 }
 
 int volume_fs_unmount(const char *path, dev_t device, bool lazy, int wait_ms, struct err *err)
@@ -193,6 +225,18 @@ static int call_space(void *arg, void *result, int *ret_fd, struct err *err)
                : 0;
 }
 
+static struct volume_fs_space space_of(const struct statfs *fs, dev_t device)
+{
+    uint64_t unit = (uint64_t)fs->f_frsize;
+    return (struct volume_fs_space){.size = (uint64_t)fs->f_blocks * unit,
+                                    .used = (uint64_t)(fs->f_blocks - fs->f_bfree) * unit,
+                                    .free = (uint64_t)fs->f_bavail * unit,
+                                    .inodes = (uint64_t)fs->f_files,
+                                    .inodes_used = (uint64_t)(fs->f_files - fs->f_ffree),
+                                    .errors = count_errors(device),
+                                    .read_only = ((unsigned long)fs->f_flags & ST_RDONLY) != 0};
+}
+
 int volume_fs_space(const char *path, dev_t device, struct volume_fs_space *ret, struct err *err)
 {
     struct statfs fs;
@@ -200,14 +244,40 @@ int volume_fs_space(const char *path, dev_t device, struct volume_fs_space *ret,
     int rc = run("ask a volume for its space", LOOK_MS, call_space, &args, &fs, sizeof fs, err);
     if (rc < 0)
         return rc;
-    uint64_t unit = (uint64_t)fs.f_frsize;
-    *ret = (struct volume_fs_space){.size = (uint64_t)fs.f_blocks * unit,
-                                    .used = (uint64_t)(fs.f_blocks - fs.f_bfree) * unit,
-                                    .free = (uint64_t)fs.f_bavail * unit,
-                                    .inodes = (uint64_t)fs.f_files,
-                                    .inodes_used = (uint64_t)(fs.f_files - fs.f_ffree),
-                                    .errors = count_errors(device),
-                                    .read_only = ((unsigned long)fs.f_flags & ST_RDONLY) != 0};
+    *ret = space_of(&fs, device);
+    return 0;
+}
+
+/* deadline_child_item */
+static int call_each_space(void *arg, size_t i, void *result)
+{
+    const struct volume_fs_place *places = arg;
+    struct fs_args args = {.path = places[i].path, .device = places[i].device};
+    int no_fd = -1;
+    return call_space(&args, result, &no_fd, NULL);
+}
+
+int volume_fs_spaces(const struct volume_fs_place *places, size_t count,
+                     struct volume_fs_space *ret, bool *ret_known, struct err *err)
+{
+    static const struct deadline_child child = {.what = "ask volumes for their space",
+                                                .wait_ms = EACH_MS};
+    cleanup_free const char **objects = calloc(count + 1, sizeof *objects);
+    cleanup_free struct statfs *fs = calloc(count + 1, sizeof *fs);
+    cleanup_free int *rcs = calloc(count + 1, sizeof *rcs);
+    if (!objects || !fs || !rcs)
+        return err_errno(err, ENOMEM, "cannot %s", child.what);
+    for (size_t i = 0; i < count; i++)
+        objects[i] = places[i].path;
+    int rc = deadline_child_each(&child, objects, count, call_each_space, (void *)places, fs,
+                                 sizeof *fs, rcs, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < count; i++) {
+        ret_known[i] = rcs[i] >= 0;
+        if (ret_known[i])
+            ret[i] = space_of(&fs[i], places[i].device);
+    }
     return 0;
 }
 
@@ -238,12 +308,17 @@ int volume_fs_trim(const char *path, dev_t device, uint64_t from, uint64_t len, 
 static int call_shutdown(void *arg, void *result, int *ret_fd, struct err *err)
 {
     const struct fs_args *args = arg;
-    uint32_t flag = 0; /* EXT4_GOING_FLAGS_DEFAULT */
+    uint32_t flag = GOING_DEFAULT;
     (void)result;
     (void)ret_fd;
     cleanup_fd int fd = volume_fs_open(args->path, args->device, err);
     if (fd < 0)
         return fd;
+    /* The default freezes the device for the time of the call, and where the file system is frozen
+     * already, Linux 6.18 leaves it so for ever: nothing on it can be mounted again. All that was
+     * written is on it then. */
+    if (volume_frozen_look(fd, args->device, NULL) > 0)
+        flag = GOING_NOLOGFLUSH;
     return ioctl(fd, EXT4_IOC_SHUTDOWN, &flag) < 0
                ? err_errno(err, errno, "cannot shut down the file system at %s", args->path)
                : 0;

@@ -51,6 +51,10 @@ struct volume_fs_source {
  * mounted at `path` is ERR_CONFLICT. */
 int volume_fs_mount(const struct volume_fs_source *source, const char *path, bool read_only,
                     int wait_ms, struct err *err);
+/* The first block of the device, mapped and locked until the process ends, or NULL: what is mounted
+ * from it meanwhile has the superblock that is in it now. For calls of deadline children, which end
+ * soon. */
+const uint8_t *volume_fs_hold_first_block(const char *device_path, struct err *err);
 /* Whether the topmost mount at `path` is a file system on the device: 1; 0 when nothing is mounted
  * there or there is no such path; ERR_CONFLICT for another one. Never waits for the device. */
 int volume_fs_mounted(const char *path, dev_t device, struct err *err);
@@ -58,7 +62,8 @@ int volume_fs_mounted(const char *path, dev_t device, struct err *err);
 int volume_fs_open(const char *path, dev_t device, struct err *err);
 /* Takes the mount away, which writes what is not written yet; what fails then is told by
  * volume_fs_sync() alone, so that comes first. ERR_CONFLICT: it is in use (volume_holders.h says by
- * whom). `lazy` as in volume_mount_remove(). Nothing mounted is no failure. */
+ * whom), or frozen, and stays mounted (volume_frozen.h). `lazy` as in volume_mount_remove(), and
+ * then nobody looks whether it is frozen. Nothing mounted is no failure. */
 int volume_fs_unmount(const char *path, dev_t device, bool lazy, int wait_ms, struct err *err);
 /* syncfs(2). */
 int volume_fs_sync(const char *path, dev_t device, int wait_ms, struct err *err);
@@ -72,8 +77,16 @@ struct volume_fs_space {
     uint64_t errors; /* that the kernel has noted in this file system */
     bool read_only;
 };
-/* Never waits for the device. */
+/* Never waits for the device, but for what lies above the path it may. */
 int volume_fs_space(const char *path, dev_t device, struct volume_fs_space *ret, struct err *err);
+
+struct volume_fs_place {
+    const char *path;
+    dev_t device;
+};
+/* The same of many, by one child (deadline_child_each()). ret_known[i] says whether it is known. */
+int volume_fs_spaces(const struct volume_fs_place *places, size_t count,
+                     struct volume_fs_space *ret, bool *ret_known, struct err *err);
 
 /* Grows the mounted file system to `size` bytes of its device (as large already is no failure).
  * ERR_DENIED: the kernel wants CAP_SYS_RESOURCE for it; unmounted it can be grown. */
@@ -85,6 +98,6 @@ int volume_fs_grow_device(const char *device_path, int wait_ms, struct err *err)
 /* FITRIM over a range of the device's bytes; how many were discarded in *ret. */
 int volume_fs_trim(const char *path, dev_t device, uint64_t from, uint64_t len, int wait_ms,
                    uint64_t *ret, struct err *err);
-/* EXT4_IOC_SHUTDOWN with the default flag: what was written is kept, later writes fail with EIO.
- * One that is shut down already is no failure. */
+/* EXT4_IOC_SHUTDOWN with the default flag, or what is the same for one that is frozen: what was
+ * written is kept, later writes fail with EIO. One that is shut down already is no failure. */
 int volume_fs_shutdown(const char *path, dev_t device, int wait_ms, struct err *err);

@@ -53,9 +53,7 @@ static int fail_context(int context, int num, const struct mount_args *args, str
                                : err_errno(err, num, "cannot mount %s: %s", device, messages);
 }
 
-/* Returns the first block of the device, mapped and locked, or NULL. The child that this runs in
- * ends soon. */
-static const uint8_t *hold_first_block(const char *device_path, struct err *err)
+const uint8_t *volume_fs_hold_first_block(const char *device_path, struct err *err)
 {
     uint8_t byte;
     cleanup_fd int fd = open(device_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -101,7 +99,7 @@ static int make_looked_at(const struct mount_args *args, struct err *err)
 {
     const struct volume_fs_source *source = args->source;
     struct ext4_super super;
-    const uint8_t *block = hold_first_block(source->device_path, err);
+    const uint8_t *block = volume_fs_hold_first_block(source->device_path, err);
     if (!block)
         return err->num ? -err->num : -EIO;
     int rc = ext4_super_check(block + EXT4_SUPER_AT, source->uuid, source->size, &super, err);

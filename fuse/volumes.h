@@ -52,6 +52,7 @@
 
 #include "err.h"
 #include "volume_format.h"
+#include "volume_fs.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -94,6 +95,7 @@ struct volume_status {
                          only detach helps */
     bool dead;        /* the connection is gone, or nobody will serve it: only abandon helps */
     char device[32];  /* "/dev/loop3"; "" while there is none, as after an unmount */
+    dev_t device_dev; /* of the same; 0 */
     pid_t worker;     /* 0: none lives */
     uint64_t size;    /* bytes; of volume.json when detached */
     uint64_t local;   /* bytes on the host's disk: of chunks that are not zero, when attached; of
@@ -131,8 +133,9 @@ int volumes_attach(struct volumes *volumes, const char *id, struct err *err);
  * no room for that. */
 int volumes_mount(struct volumes *volumes, const char *id, const char *path, bool read_only,
                   bool check, struct err *err);
-/* Flushes and unmounts from `path`. ERR_CONFLICT names the processes that use it. Not mounted is no
- * failure. */
+/* Flushes and unmounts from `path`. ERR_CONFLICT names the processes that use it, or says that
+ * somebody has frozen it (volume_frozen.h): that stays mounted until he thaws it. Not mounted is no
+ * failure, but for one that is frozen and that somebody has unmounted. */
 int volumes_unmount(struct volumes *volumes, const char *id, const char *path, struct err *err);
 /* Waits until nobody has `device` open, at most `wait_ms`, closes the disk map, stops the worker,
  * and takes the FUSE mount away. With 0 for wait_ms the close gets 3 seconds too, else
@@ -150,8 +153,13 @@ int volumes_discard(struct volumes *volumes, const char *id, struct err *err);
 /* The same for one whose connection is gone, or to give up what was not written: nothing is waited
  * for. The ext4 is unmounted lazily everywhere in this namespace (`path` too, which may be NULL),
  * requests end with EIO, the worker is killed. Processes that still sit in the old mount keep the
- * old loop device, not the volume: it can be attached again at once. */
-int volumes_abandon(struct volumes *volumes, const char *id, const char *path, struct err *err);
+ * old loop device, not the volume: it can be attached again at once.
+ *
+ * `frozen`: also one that somebody has frozen, else ERR_CONFLICT before anything is changed. Its
+ * ext4 is shut down before it is thawed, so it writes nothing more; else nobody could reach it
+ * afterwards, nor its loop device. */
+int volumes_abandon(struct volumes *volumes, const char *id, const char *path, bool frozen,
+                    struct err *err);
 /* Grows an attached volume: volume.json (the old size beside the new one), live map, `data` by the
  * worker, volume.json (the new size alone), loop device (its size is read back), and the mounted
  * ext4 at `path` (NULL: not mounted; the next mount grows it). Repeating it goes on where it was.
@@ -169,6 +177,19 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
  * there. Reads the mount table alone. */
 int volumes_is_mounted(struct volumes *volumes, const char *id, const char *path, bool *ret,
                        struct err *err);
+/* A place where the ext4 of a volume is to be. */
+struct volumes_place {
+    const char *id;
+    const char *path;
+    dev_t device_dev; /* of volume_status */
+    bool mounted;     /* found, as volumes_is_mounted() does */
+    bool known;       /* the next one is: somebody answered in time */
+    struct volume_fs_space space;
+};
+/* Looks at many places at once: one reading of the mount table, one process that asks all file
+ * systems for their space. Waits for none that does not answer longer than volume_fs_spaces(). */
+int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t count,
+                 struct err *err);
 /* Fences: EXT4_IOC_SHUTDOWN on the mount at `path` (default flag: what was written is kept), then
  * the worker refuses writes, held ones too. While writes are held the first would wait for them, so
  * after a moment the second goes on beside it. `path` NULL: the second alone. */

@@ -2,6 +2,8 @@
 
 #include "cleanup.h"
 #include "fault.h"
+#include "log.h"
+#include "volume_frozen.h"
 #include "volume_fs.h"
 #include "volume_holders.h"
 #include "volume_mount.h"
@@ -11,12 +13,14 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 enum {
     SLICE_MS = 3000,   /* after which it is looked whether the worker still can answer */
     MOUNTS_MAX = 16,   /* one over the other */
     ABANDON_MS = 2000, /* for calls that end at once when the connection has been ended */
     DISCARD_MS = 1000, /* for RELEASE after an unmount */
+    FROZEN_MS = 3000,
 };
 
 static void set_flags(struct volumes *volumes, struct volume *volume, bool detaching, bool dead)
@@ -103,10 +107,23 @@ static int check_unmounted(struct volumes *volumes, struct volume *volume, struc
                   : rc;
 }
 
+/* Unmounted while it was frozen, or still mounted in another mount namespace. */
+static int fail_frozen(const char *id, dev_t device, struct err *err)
+{
+    int rc = err_fail(err, ERR_CONFLICT,
+                      "the file system of volume %s is frozen (fsfreeze), and not mounted here; "
+                      "mounted somewhere (/dev/block/%u:%u) it can be thawed with `fsfreeze -u`",
+                      id, major(device), minor(device));
+    err_hint(err, "thaw it, or give it up with --abandon");
+    return rc;
+}
+
 static int in_use(struct volumes *volumes, const struct volume *volume, struct err *err)
 {
     struct volume_holders holders = {.text = ""};
     dev_t device = volume_device(volumes, volume);
+    if (device && volume_frozen_hidden(device, FROZEN_MS, NULL) > 0)
+        return fail_frozen(volume->id, device, err);
     if (!device || volume_holders_find(device, &holders, NULL) < 0 || !holders.text[0])
         (void)volume_holders_find(volume->fuse_dev, &holders, NULL);
     const char *who = holders.text[0]   ? holders.text
@@ -368,25 +385,46 @@ static void clear_loop(const struct volume *volume)
         (void)loop_device_clear(fd, NULL);
 }
 
-int volumes_abandon(struct volumes *volumes, const char *id, const char *path, struct err *err)
+/* Whether somebody has frozen it, who then has to thaw it himself. Before `busy`, as the end of the
+ * connection is. */
+static int check_thawed(struct volumes *volumes, const char *id, struct err *err)
+{
+    char path[VOLUMES_POINT_MAX];
+    dev_t device;
+    int rc = volume_loop_find(volumes, id, &device, err);
+    if (rc <= 0 || volume_frozen_hidden(device, FROZEN_MS, NULL) <= 0)
+        return rc < 0 ? rc : 0;
+    if (volume_mounted_at(device, path, NULL) > 0)
+        return volume_frozen_fail(path, err);
+    return fail_frozen(id, device, err);
+}
+
+int volumes_abandon(struct volumes *volumes, const char *id, const char *path, bool frozen,
+                    struct err *err)
 {
     struct volume *volume;
     int rc = volume_json_check_id(id, err);
+    if (rc == 0 && !frozen)
+        rc = check_thawed(volumes, id, err);
     if (rc < 0)
         return rc;
     cut(volumes, id);
     rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;
+    struct err why = ERR_INIT;
     set_flags(volumes, volume, true, true);
     rc = volume_loop_look(volumes, volume, err);
+    /* Else a freeze would keep it for ever, with its loop device and at no path. */
+    if (rc > 0 && volume_frozen_end(volume->device_dev, ABANDON_MS, &why) < 0)
+        log_event(LOG_WARN, "volume-not-shut-down", "volume", id, "why", why.text, NULL);
+    err_clear(&why);
     if (rc > 0)
         rc = unmount_lazily(volume->device_dev, path, err);
     if (rc >= 0)
         rc = FAULT_POINT("volume-abandon.unmounted", err);
     if (rc >= 0)
         clear_loop(volume);
-    struct err why = ERR_INIT;
     int end = volume_take_down(volumes, volume, &why);
     if (rc >= 0)
         rc = 0;

@@ -105,7 +105,7 @@ static int find(const struct volumes *volumes, const char *id, struct finding *r
 {
     *ret = (struct finding){.found = false};
     volume_device_path(volumes, id, ret->path);
-    int rc = loop_device_each(find_one, ret, err);
+    int rc = loop_device_each(ret->path, find_one, ret, err);
     return rc < 0 ? rc : ret->found;
 }
 

@@ -4,6 +4,7 @@
 #include "fault.h"
 #include "log.h"
 #include "mountinfo.h"
+#include "volume_frozen.h"
 #include "volume_fs.h"
 #include "volume_holders.h"
 
@@ -15,6 +16,7 @@ enum {
     BUSY_MS = 300,
     OWN_MS = 30000, /* for calls of varved's own that hang */
     GONE_MS = 200,  /* a loop device takes to go after the last unmount */
+    LOOK_MS = 3000,
 };
 
 dev_t volume_device(struct volumes *volumes, const struct volume *volume)
@@ -256,6 +258,27 @@ static int sync_fs(const struct volume *volume, const char *path, struct err *er
     return 0;
 }
 
+/* Who has frozen it is told before anything waits for him. Where that can't be seen in time,
+ * volume_fs_unmount() looks once more. */
+static int check_thawed(dev_t device, const char *path, struct err *err)
+{
+    return volume_frozen_at(path, device, LOOK_MS, NULL) > 0 ? volume_frozen_fail(path, err) : 0;
+}
+
+/* Frozen and unmounted by somebody: as long as the workspace is to be there, a mount reaches it. */
+static int check_not_hidden(dev_t device, const char *path, struct err *err)
+{
+    char at[VOLUMES_POINT_MAX];
+    if (find_mount(device, NULL, at, NULL) != 0 || volume_frozen_hidden(device, LOOK_MS, NULL) <= 0)
+        return 0;
+    int rc =
+        err_fail(err, ERR_CONFLICT,
+                 "the file system of %s is frozen (fsfreeze) and was unmounted by somebody", path);
+    err_hint(err, "mount the workspace there again, thaw it with `fsfreeze -u %s`, then unmount it",
+             path);
+    return rc;
+}
+
 /* Who used it and has gone a moment later is not worth a failure. Calls of ours that waited for the
  * writes of a volume that was fenced, and were given up for that, end when these have: on a busy
  * host not at once. */
@@ -267,6 +290,10 @@ static int unmount_fs(dev_t device, const char *path, struct err *err)
     for (int unknown = 0;;) {
         int rc = volume_fs_unmount(path, device, false, VOLUMES_FS_MS, err);
         if (rc != -EBUSY || find_mount(device, path, at, NULL) <= 0)
+            return rc;
+        err_clear(err);
+        rc = check_thawed(device, path, err);
+        if (rc < 0)
             return rc;
         rc = in_use(device, path, &user, err);
         unknown += user == USER_UNKNOWN;
@@ -284,12 +311,15 @@ static int unmount(struct volumes *volumes, struct volume *volume, const char *p
     char at[VOLUMES_POINT_MAX];
     int rc = volume_loop_look(volumes, volume, err);
     dev_t device = volume->device_dev;
-    if (rc > 0)
-        rc = find_mount(device, path, at, err);
     if (rc <= 0)
         return rc;
+    rc = find_mount(device, path, at, err);
+    if (rc <= 0)
+        return rc < 0 ? rc : check_not_hidden(device, path, err);
+    rc = check_thawed(device, path, err);
     /* Here, so that what an unmount does at its end is short. */
-    rc = sync_fs(volume, path, err);
+    if (rc == 0)
+        rc = sync_fs(volume, path, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-unmount.synced", err);
     if (rc == 0)

@@ -3,11 +3,13 @@
 #include "cleanup.h"
 #include "fault.h"
 #include "volume_create.h"
+#include "volume_frozen.h"
 #include "volume_fs.h"
 #include "worker_client.h"
 
 enum {
     VOLUMES_GROUP_BYTES = 128 << 20, /* of an ext4 block group */
+    FROZEN_MS = 3000,
 };
 
 static int remap(struct volumes *volumes, struct volume *volume, uint64_t size, struct err *err)
@@ -101,12 +103,24 @@ static int grow_fs(const struct volume *volume, uint64_t size, const char *path,
     return 0;
 }
 
+/* ext4 would grow at the thaw, and whoever asked would wait for that. */
+static int check_thawed(struct volumes *volumes, struct volume *volume, const char *path,
+                        struct err *err)
+{
+    int rc = path ? volume_loop_look(volumes, volume, err) : 0;
+    if (rc > 0)
+        rc = volume_frozen_at(path, volume->device_dev, FROZEN_MS, NULL);
+    return rc > 0 ? volume_frozen_fail(path, err) : 0;
+}
+
 static int resize(struct volumes *volumes, struct volume *volume, uint64_t size, const char *path,
                   struct err *err)
 {
     if (!volume_is_held(volume) || volume->dead || volume->detaching)
         return err_fail(err, ERR_CONFLICT, "it is not attached");
-    int rc = resize_files(volumes, volume, size, err);
+    int rc = check_thawed(volumes, volume, path, err);
+    if (rc == 0)
+        rc = resize_files(volumes, volume, size, err);
     /* Without a loop device the next one has the size. */
     if (rc == 0)
         rc = volume_loop_look(volumes, volume, err);

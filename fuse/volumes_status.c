@@ -1,10 +1,13 @@
 #include "volumes_internal.h"
 
 #include "cleanup.h"
+#include "log.h"
+#include "mountinfo.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 enum {
     ERRNO_MAX = 4095,
@@ -105,6 +108,7 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
         status.detaching = volume->detaching && !volume->dead;
         status.dead = volume->dead;
         (void)snprintf(status.device, sizeof status.device, "%s", volume->device);
+        status.device_dev = volume->device_dev;
         if (held)
             from_live(volume->live.header, &status);
         (void)pthread_mutex_unlock(&volumes->table);
@@ -116,8 +120,63 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
         return rc;
     if (!volume_worker_runs(status.worker))
         status.worker = 0;
-    if (!loop_is_ours(volumes, id, status.device))
+    if (!loop_is_ours(volumes, id, status.device)) {
         status.device[0] = '\0';
+        status.device_dev = 0;
+    }
     *ret = status;
     return 0;
+}
+
+/* --- many --- */
+
+static int find_mounts(struct volumes_place *places, size_t count, struct err *err)
+{
+    cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
+    struct mountinfo_entry entry;
+    int rc = mountinfo_open("self", &info, err);
+    while (rc >= 0 && (rc = mountinfo_next(&info, &entry, err)) > 0) {
+        dev_t device = makedev(entry.dev_major, entry.dev_minor);
+        for (size_t i = 0; i < count; i++)
+            if (places[i].device_dev == device && strcmp(places[i].path, entry.point) == 0)
+                places[i].mounted = true;
+    }
+    return rc;
+}
+
+/* Of those that are mounted. */
+static int find_spaces(struct volumes_place *places, size_t count, struct err *err)
+{
+    cleanup_free struct volume_fs_place *asked = calloc(count + 1, sizeof *asked);
+    cleanup_free struct volume_fs_space *spaces = calloc(count + 1, sizeof *spaces);
+    cleanup_free bool *known = calloc(count + 1, sizeof *known);
+    size_t n = 0;
+    if (!asked || !spaces || !known)
+        return err_errno(err, ENOMEM, "cannot look at the mounted volumes");
+    for (size_t i = 0; i < count; i++)
+        if (places[i].mounted)
+            asked[n++] =
+                (struct volume_fs_place){.path = places[i].path, .device = places[i].device_dev};
+    int rc = n > 0 ? volume_fs_spaces(asked, n, spaces, known, err) : 0;
+    n = 0;
+    for (size_t i = 0; i < count && rc == 0; i++)
+        if (places[i].mounted) {
+            places[i].known = known[n];
+            places[i].space = spaces[n++];
+        }
+    return rc;
+}
+
+int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t count,
+                 struct err *err)
+{
+    struct err why = ERR_INIT;
+    (void)volumes;
+    for (size_t i = 0; i < count; i++)
+        places[i].mounted = places[i].known = false;
+    int rc = count > 0 ? find_mounts(places, count, err) : 0;
+    /* Without figures the rest is still worth telling. */
+    if (rc == 0 && find_spaces(places, count, &why) < 0)
+        log_event(LOG_WARN, "volumes-space-unknown", "why", why.text, NULL);
+    return rc;
 }

@@ -130,6 +130,20 @@ static bool names_directory(pid_t pid, const struct mark *mark)
     return deadline_child_run(&child, call_line, &call, NULL, 0, NULL, NULL) == 1;
 }
 
+/* Whether the root directory of a process is another volume's, as that of a worker is once it has
+ * begun: then nobody has to be careful for the answer. Only the link is read. */
+static bool serves_another(pid_t pid, const struct mark *mark)
+{
+    char path[64];
+    char root[VOLUMES_PATH_MAX];
+    (void)snprintf(path, sizeof path, "/proc/%d/root", (int)pid);
+    ssize_t n = readlink(path, root, sizeof root - 1);
+    root[n > 0 ? n : 0] = '\0';
+    const char *id = strrchr(root, '/');
+    return id && volume_json_check_id(id + 1, NULL) == 0 &&
+           strcmp(id, strrchr(mark->directory, '/')) != 0;
+}
+
 static bool is_marked(const struct mark *mark, pid_t pid)
 {
     static const char memfd[] = "/memfd:";
@@ -139,7 +153,7 @@ static bool is_marked(const struct mark *mark, pid_t pid)
     if (!volume_worker_runs(pid))
         return false;
     if (mark->live_dev == 0)
-        return names_directory(pid, mark);
+        return !serves_another(pid, mark) && names_directory(pid, mark);
     /* Anybody may name his program so and have any file open there, also on a file system that
      * does not answer: nothing is followed but a link to a memfd, and nobody is asked. */
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, (int)VOLUME_FD_LIVE);

@@ -57,6 +57,7 @@ int node_volumes_open(struct node *node, struct err *err)
 
 void node_volumes_close(struct node *node)
 {
+    workspaces_stop(node->workspaces);
     volumes_close(steal_ptr(node->volumes));
     workspaces_free(steal_ptr(node->workspaces));
 }

@@ -214,17 +214,27 @@ int api_workspaces_remove(struct api_request *request, struct api_reply *reply, 
 }
 
 /* A workspace that cannot be shown is listed all the same, with the reason. */
-static json_t *listed(struct node *node, const struct catalog_workspace *workspace)
+static json_t *unreadable(const struct catalog_workspace *workspace, const struct err *failure)
 {
-    struct err failure = ERR_INIT;
-    json_t *json = workspace_json(node, workspace, &failure);
-    if (json)
-        return json;
-    log_event(LOG_WARN, "workspace-unreadable", "workspace", workspace->name, "error", failure.text,
-              NULL);
+    log_event(LOG_WARN, "workspace-unreadable", "workspace", workspace->name, "error",
+              failure->text, NULL);
     return json_pack("{s:o, s:s, s:o}", "name", api_text(workspace->name), "state",
                      catalog_volume_state_name(workspace->volume.state), "error",
-                     api_error(err_code_name(failure.code), failure.text, failure.hint));
+                     api_error(err_code_name(failure->code), failure->text, failure->hint));
+}
+
+static int list_all(struct node *node, const struct catalog_workspace *workspaces, size_t count,
+                    json_t *list, struct err *err)
+{
+    cleanup_free json_t **documents = calloc(count + 1, sizeof *documents);
+    cleanup_free struct err *failures = calloc(count + 1, sizeof *failures);
+    if (!documents || !failures)
+        return err_errno(err, ENOMEM, "cannot list the workspaces");
+    int rc = workspace_json_each(node, workspaces, count, documents, failures, err);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        (void)json_array_append_new(list, documents[i] ? documents[i]
+                                                       : unreadable(&workspaces[i], &failures[i]));
+    return rc;
 }
 
 int api_workspaces_list(struct api_request *request, struct api_reply *reply, struct err *err)
@@ -235,11 +245,14 @@ int api_workspaces_list(struct api_request *request, struct api_reply *reply, st
     if (rc < 0)
         return rc;
     json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) {
-        (void)json_array_append_new(list, listed(request->node, &workspaces[i]));
+    rc = list_all(request->node, workspaces, count, list, err);
+    for (size_t i = 0; i < count; i++)
         catalog_workspace_free(&workspaces[i]);
-    }
     free(workspaces);
+    if (rc < 0) {
+        json_decref(list);
+        return rc;
+    }
     return api_reply_set(reply, 200, json_pack("{s:o}", "workspaces", list), err);
 }
 

@@ -119,7 +119,7 @@ static int take_attached(void *arg, const char *id, struct err *err)
                                       .done = "detached"};
     if (!recover->plan) {
         (void)volumes_status(node->volumes, id, &status, NULL);
-        rc = status.dead ? volumes_abandon(node->volumes, id, NULL, &failure)
+        rc = status.dead ? volumes_abandon(node->volumes, id, NULL, false, &failure)
                          : volumes_detach(node->volumes, id, 0, &failure);
     }
     return recover_add(recover, &item, rc, &failure, err);

@@ -58,3 +58,8 @@ extern const struct job_kind workspace_rm_job;
  * none), created. Caller owns it. NULL with err set. */
 json_t *workspace_json(struct node *node, const struct catalog_workspace *workspace,
                        struct err *err);
+/* The same of many, which costs little more than that of one: ret[i] of workspaces[i], or NULL with
+ * the reason in ret_errs[i] (both have `count` places; the latter are empty before). -errno: of
+ * none. */
+int workspace_json_each(struct node *node, const struct catalog_workspace *workspaces, size_t count,
+                        json_t **ret, struct err *ret_errs, struct err *err);

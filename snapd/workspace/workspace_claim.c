@@ -3,6 +3,7 @@
 #include "cleanup.h"
 #include "clock.h"
 #include "workspace_event_limit.h"
+#include "workspace_pool.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct workspaces {
     uint64_t pending;                       /* guarded by admission */
     struct workspace_event_limit *revivals; /* owned; guarded by lock */
     pthread_mutex_t admission;
+    struct workspace_pool *pool; /* owned */
 };
 
 enum {
@@ -30,6 +32,11 @@ struct workspaces *workspaces_new(void)
     struct workspaces *workspaces = calloc(1, sizeof *workspaces);
     if (!workspaces)
         return NULL;
+    workspaces->pool = workspace_pool_new();
+    if (!workspaces->pool) {
+        free(workspaces);
+        return NULL;
+    }
     pthread_condattr_t attr;
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -44,10 +51,22 @@ struct workspaces *workspaces_new(void)
     return NULL;
 }
 
+void workspaces_stop(struct workspaces *workspaces)
+{
+    if (workspaces)
+        workspace_pool_free(steal_ptr(workspaces->pool));
+}
+
+struct workspace_pool *workspaces_pool(struct workspaces *workspaces)
+{
+    return workspaces->pool;
+}
+
 void workspaces_free(struct workspaces *workspaces)
 {
     if (!workspaces)
         return;
+    workspaces_stop(workspaces);
     while (workspaces->claims) {
         struct claim *next = workspaces->claims->next;
         free(workspaces->claims);

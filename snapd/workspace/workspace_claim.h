@@ -12,10 +12,17 @@
 #include <stdint.h>
 
 struct workspaces; /* the claims of a node, and what else its workspaces share in memory */
+struct workspace_pool;
 
 /* NULL without memory. */
 struct workspaces *workspaces_new(void);
-void workspaces_free(struct workspaces *workspaces); /* NULL is fine; there are no claims left */
+/* Ends what works on workspaces in the background (workspace_pool.h), before what it works with
+ * goes. NULL is fine. */
+void workspaces_stop(struct workspaces *workspaces);
+void workspaces_free(struct workspaces *workspaces); /* after the stop; NULL is fine */
+
+/* Borrowed. */
+struct workspace_pool *workspaces_pool(struct workspaces *workspaces);
 
 /* Claims a workspace, or says that it has been: 1, 0, or -errno. */
 int workspace_claim_try(struct workspaces *workspaces, const char *name, struct err *err);

@@ -1,13 +1,12 @@
 #include "workspace.h"
 
-#include "volume_fs.h"
 #include "workspace_internal.h"
-
-#include <sys/stat.h>
 
 /* What a workspace is at this moment. */
 struct look {
+    int rc;
     struct volume_status status; /* all zeros when there is no such volume */
+    bool wanted;                 /* it is worth looking for its mount */
     bool mounted;
     bool has_space;
     struct volume_fs_space space;
@@ -37,27 +36,40 @@ static const char *state_name(const struct catalog_workspace *workspace, const s
     return status->attached ? "attached" : "detached";
 }
 
-/* The numbers of the file system, which it keeps in memory. Nothing, when something else is mounted
- * over it. */
-static bool read_space(const char *path, const char *device, struct volume_fs_space *ret)
+/* What all of them are; the reason where that isn't known. */
+static void look_at_each(struct node *node, const struct catalog_workspace *workspaces,
+                         size_t count, struct look *looks, struct err *errs)
 {
-    struct stat dev;
-    return device[0] && stat(device, &dev) == 0 &&
-           volume_fs_space(path, dev.st_rdev, ret, NULL) == 0;
+    for (size_t i = 0; i < count; i++) {
+        struct look *look = &looks[i];
+        look->rc = workspace_status(node, &workspaces[i], &look->status, &errs[i]);
+        look->wanted =
+            look->rc == 0 && workspaces[i].wanted && look->status.attached && !look->status.dead;
+    }
 }
 
-static int look_at(struct node *node, const struct catalog_workspace *workspace, struct look *ret,
-                   struct err *err)
+/* Where those that are to be mounted are, and the numbers of their file systems, which these keep
+ * in memory. */
+static int look_at_places(struct node *node, const struct catalog_workspace *workspaces,
+                          size_t count, struct look *looks, struct err *err)
 {
-    const char *id = workspace->volume.id;
-    int rc = workspace_status(node, workspace, &ret->status, err);
-    if (rc < 0)
-        return rc;
-    if (!workspace->wanted || !ret->status.attached || ret->status.dead)
-        return 0;
-    rc = volumes_is_mounted(node->volumes, id, workspace->mount.path, &ret->mounted, err);
-    if (rc == 0 && ret->mounted)
-        ret->has_space = read_space(workspace->mount.path, ret->status.device, &ret->space);
+    cleanup_free struct volumes_place *places = calloc(count + 1, sizeof *places);
+    size_t n = 0;
+    if (!places)
+        return err_errno(err, ENOMEM, "cannot look at the workspaces");
+    for (size_t i = 0; i < count; i++)
+        if (looks[i].wanted)
+            places[n++] = (struct volumes_place){.id = workspaces[i].volume.id,
+                                                 .path = workspaces[i].mount.path,
+                                                 .device_dev = looks[i].status.device_dev};
+    int rc = n > 0 ? volumes_look(node->volumes, places, n, err) : 0;
+    n = 0;
+    for (size_t i = 0; i < count && rc == 0; i++)
+        if (looks[i].wanted) {
+            looks[i].mounted = places[n].mounted;
+            looks[i].has_space = places[n].known;
+            looks[i].space = places[n++].space;
+        }
     return rc;
 }
 
@@ -106,17 +118,37 @@ static json_t *describe(const struct catalog_workspace *workspace, const struct 
         "incident", incident_json(volume), "created", created.s);
 }
 
+static json_t *finish(const struct catalog_workspace *workspace, const struct look *look,
+                      struct err *err)
+{
+    json_t *json = look->rc == 0 ? describe(workspace, look) : NULL;
+    if (look->rc < 0)
+        (void)err_wrap(err, look->rc, "workspace %s", workspace->name);
+    else if (!json)
+        (void)err_errno(err, ENOMEM, "cannot describe workspace %s", workspace->name);
+    return json;
+}
+
+int workspace_json_each(struct node *node, const struct catalog_workspace *workspaces, size_t count,
+                        json_t **ret, struct err *ret_errs, struct err *err)
+{
+    cleanup_free struct look *looks = calloc(count + 1, sizeof *looks);
+    if (!looks)
+        return err_errno(err, ENOMEM, "cannot look at the workspaces");
+    look_at_each(node, workspaces, count, looks, ret_errs);
+    int rc = look_at_places(node, workspaces, count, looks, err);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        ret[i] = finish(&workspaces[i], &looks[i], &ret_errs[i]);
+    return rc;
+}
+
 json_t *workspace_json(struct node *node, const struct catalog_workspace *workspace,
                        struct err *err)
 {
-    struct look look = {0};
-    int rc = look_at(node, workspace, &look, err);
-    if (rc < 0) {
-        (void)err_wrap(err, rc, "workspace %s", workspace->name);
-        return NULL;
-    }
-    json_t *json = describe(workspace, &look);
-    if (!json)
-        (void)err_errno(err, ENOMEM, "cannot describe workspace %s", workspace->name);
+    json_t *json = NULL;
+    struct err why = ERR_INIT;
+    int rc = workspace_json_each(node, workspace, 1, &json, &why, err);
+    if (rc == 0 && !json && err && err->code == ERR_NONE)
+        *err = why;
     return json;
 }

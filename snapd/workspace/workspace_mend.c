@@ -4,6 +4,12 @@
 #include "log.h"
 #include "workspace_disk.h"
 #include "workspace_internal.h"
+#include "workspace_pool.h"
+
+enum {
+    PASS_MS = 1000,
+    LOOK_MS = 100,
+};
 
 static const char *how_it_died(const struct volume_status *status)
 {
@@ -171,17 +177,20 @@ static bool needs_it(struct node *node, const struct catalog_workspace *workspac
            judge(node, workspace, &status) != WELL;
 }
 
-/* Whether something is left for later. */
-static bool mend_one(struct node *node, const struct catalog_workspace *workspace)
+/* workspace_pool_work. Fails when something is left for later. */
+static int mend_one(void *arg, const char *name, bool dropped)
 {
+    struct node *node = arg;
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
     struct err failure = ERR_INIT;
-    const char *name = workspace->name;
-    if (!needs_it(node, workspace))
-        return false;
-    int rc = workspace_claim_try(node->workspaces, name, &failure);
+    int rc = dropped ? 0 : workspace_find(node, name, &row, &failure);
+    if (rc == 1)
+        rc = workspace_claim_try(node->workspaces, name, &failure);
+    else if (rc == 0)
+        return 0;
     if (rc == 0) { /* a job works on it */
-        fence_below(node, workspace);
-        return true;
+        fence_below(node, &row);
+        return -EBUSY;
     }
     if (rc == 1) {
         rc = mend_claimed(node, name, &failure);
@@ -189,7 +198,27 @@ static bool mend_one(struct node *node, const struct catalog_workspace *workspac
     }
     if (rc < 0)
         log_event(LOG_WARN, "workspace-not-mended", "workspace", name, "error", failure.text, NULL);
-    return rc < 0;
+    return rc < 0 ? rc : 0;
+}
+
+/* Waits for what was begun, for the length of a pass. Whether something is left. */
+static bool wait_for_pass(struct node *node, workspace_mend_stop *stop, void *stop_arg)
+{
+    struct workspace_pool *pool = workspaces_pool(node->workspaces);
+    bool failed = false;
+    int left = 0;
+    for (int i = 0; i < PASS_MS / LOOK_MS; i++) {
+        bool now;
+        left = workspace_pool_wait(pool, LOOK_MS, &now);
+        failed = failed || now;
+        if (left == 0)
+            break;
+        if (stop && stop(stop_arg)) {
+            workspace_pool_drop(pool);
+            break;
+        }
+    }
+    return left > 0 || failed;
 }
 
 bool workspace_mend(struct node *node, workspace_mend_stop *stop, void *stop_arg)
@@ -203,10 +232,12 @@ bool workspace_mend(struct node *node, workspace_mend_stop *stop, void *stop_arg
         return true;
     }
     for (size_t i = 0; i < count; i++) {
-        if (!stop || !stop(stop_arg))
-            left = mend_one(node, &rows[i]) || left;
+        if ((!stop || !stop(stop_arg)) && needs_it(node, &rows[i]))
+            left = workspace_pool_add(workspaces_pool(node->workspaces), rows[i].name, mend_one,
+                                      node, &failure) != 1 ||
+                   left;
         catalog_workspace_free(&rows[i]);
     }
     free(rows);
-    return left;
+    return wait_for_pass(node, stop, stop_arg) || left;
 }

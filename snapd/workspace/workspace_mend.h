@@ -12,7 +12,8 @@
 
 #include <stdbool.h>
 
-/* Goes through all workspaces once. `stop` (may be NULL) ends it early. Returns whether something
- * is left that a later pass may mend. */
+/* Goes through all workspaces once. Several are mended at once (workspace_pool.h), and what takes
+ * longer than a second goes on by itself. `stop` (may be NULL) ends it early. Returns whether
+ * something is left that a later pass may mend. */
 typedef bool workspace_mend_stop(void *arg);
 bool workspace_mend(struct node *node, workspace_mend_stop *stop, void *stop_arg);

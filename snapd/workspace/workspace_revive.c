@@ -47,7 +47,7 @@ static int bring_back(struct node *node, const struct catalog_workspace *workspa
     cleanup_free char *real = NULL;
     int rc = 0;
     if (before->dead || before->detaching)
-        rc = volumes_abandon(node->volumes, id, path, err);
+        rc = volumes_abandon(node->volumes, id, path, false, err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.revive-abandoned", err);
     if (rc == 0)
@@ -63,8 +63,9 @@ static void note_failure(struct node *node, const struct catalog_workspace *work
 {
     struct err failure = ERR_INIT;
     cleanup_free char *text = NULL;
-    if (asprintf(&text, "%s; it could not be mounted again at %s: %s",
-                 told ? told : "it was not mounted", workspace->mount.path, cause->text) < 0)
+    if (asprintf(&text, "%s; it could not be mounted again at %s: %s%s%s",
+                 told ? told : "it was not mounted", workspace->mount.path, cause->text,
+                 cause->hint[0] ? "; " : "", cause->hint) < 0)
         text = NULL;
     const char *incident = text ? text : cause->text;
     workspace_incident(node, workspace, "workspace-not-recovered", incident);
@@ -124,7 +125,7 @@ static int finish_detach(struct node *node, const struct catalog_workspace *work
         err_hint(err, "free space there, then unmount it once more");
     } else if (rc == 0 && status.dead)
         rc = volumes_abandon(node->volumes, id, workspace->wanted ? workspace->mount.path : NULL,
-                             err);
+                             false, err);
     else if (rc == 0 && workspace->wanted)
         rc = volumes_unmount(node->volumes, id, workspace->mount.path, err);
     if (rc == 0)

@@ -102,10 +102,14 @@ static bool is_dead(struct node *node, const struct catalog_workspace *row)
     return volumes_status(node->volumes, row->volume.id, &status, &failure) == 0 && status.dead;
 }
 
-static int abandon(struct node *node, const struct catalog_workspace *row, struct err *err)
+/* Whoever gives it up gives up a freeze, too; else a frozen one is left as it is. */
+static int abandon(struct node *node, const struct catalog_workspace *row, bool give_up,
+                   struct err *err)
 {
-    int rc =
-        volumes_abandon(node->volumes, row->volume.id, row->wanted ? row->mount.path : NULL, err);
+    int rc = volumes_abandon(node->volumes, row->volume.id, row->wanted ? row->mount.path : NULL,
+                             give_up, err);
+    if (rc == -EBUSY && !give_up && row->wanted)
+        step_back(node, row);
     return rc == 0 ? FAULT_POINT("workspace.abandoned", err) : rc;
 }
 
@@ -133,7 +137,7 @@ static int unmount_row(struct job *job, const struct catalog_workspace *row, boo
         rc = job_mark(job, give_up ? "abandon" : "unmount", err);
     if (rc < 0)
         return rc;
-    rc = give_up || is_dead(node, row) ? abandon(node, row, err) : let_go(node, row, err);
+    rc = give_up || is_dead(node, row) ? abandon(node, row, give_up, err) : let_go(node, row, err);
     if (rc == 0 && known)
         rc = workspace_set_detached(node, row,
                                     give_up ? "workspace-abandoned" : "workspace-unmounted", err);

@@ -12,7 +12,7 @@ for folder in ("support", "e2e"):
     sys.path.insert(0, os.path.join(HERE, "..", folder))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
 from harness import Failed, check, check_equal, read_text, send, wait_for  # noqa: E402  pylint: disable=wrong-import-position
-from test_kill import all_final  # noqa: E402  pylint: disable=wrong-import-position
+from kill_points import all_final  # noqa: E402  pylint: disable=wrong-import-position
 from volume_site import VolumeSite, check_logs, keepers, workers  # noqa: E402  pylint: disable=wrong-import-position
 from volume_writer import Writer  # noqa: E402  pylint: disable=wrong-import-position
 

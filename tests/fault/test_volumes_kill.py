@@ -308,7 +308,6 @@ def killed_at(name, point, nth):
         rig.env = {"VARVE_FAULT": f"{point}=kill:{nth}"}
         rig.node.start(fault=f"{point}=kill:{nth}")
         rig.site.mount()
-        rig.noise = kernel_errors()
         stress = rig.stress(5, exercisers=2, kinds=("durable",))
         visit(rig, stress, 3 if LONG else 1.5)
         rig.node.ok("workspace", "resize", "w", str(2 << 30))

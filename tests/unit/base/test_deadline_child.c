@@ -322,6 +322,111 @@ static void test_tools(void **state)
     assert_string_equal(said, "kept");
 }
 
+/* --- many --- */
+
+struct many {
+    const int *hangs; /* 1: this one does */
+    int report;       /* a byte for each call that is begun; -1 */
+};
+
+struct many_result {
+    pid_t pid;
+    size_t i;
+};
+
+static int item(void *arg, size_t i, void *result)
+{
+    const struct many *many = arg;
+    if (many->report >= 0)
+        (void)fdio_write_full(many->report, &(unsigned char){(unsigned char)i}, 1);
+    while (many->hangs[i] == 1)
+        (void)pause();
+    if (many->hangs[i] == 2)
+        return -ENOTCONN;
+    if (many->hangs[i] == 3)
+        _exit(1);
+    *(struct many_result *)result = (struct many_result){getpid(), i};
+    return (int)i;
+}
+
+enum {
+    MANY = 40,
+};
+
+static int ask_many(struct many *many, int wait_ms, struct many_result results[MANY], int rcs[MANY])
+{
+    static char names[MANY][16];
+    const char *objects[MANY];
+    const struct deadline_child child = {.what = "ask many",
+                                         .wait_ms = wait_ms,
+                                         .keep = &many->report,
+                                         .keep_count = many->report >= 0};
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(names[i], sizeof names[i], "object %d", i);
+        objects[i] = names[i];
+        results[i] = (struct many_result){.pid = -1};
+        rcs[i] = 4711;
+    }
+    return deadline_child_each(&child, objects, MANY, item, many, results, sizeof *results, rcs,
+                               NULL);
+}
+
+static void test_many_need_one_child(void **state)
+{
+    (void)state;
+    static const int hangs[MANY] = {[7] = 2};
+    struct many many = {hangs, -1};
+    struct many_result results[MANY];
+    int rcs[MANY];
+    assert_int_equal(ask_many(&many, 10000, results, rcs), 0);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(rcs[i], i == 7 ? -ENOTCONN : i);
+        assert_int_equal(results[i].pid, i == 7 ? -1 : results[0].pid);
+        assert_int_equal(results[i].i, i == 7 ? 0 : i);
+    }
+    assert_true(results[0].pid != getpid());
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(deadline_child_each(&(struct deadline_child){.what = "ask", .wait_ms = 100},
+                                         NULL, 0, item, NULL, NULL, 8, NULL, NULL),
+                     0);
+}
+
+/* Those that hang, or end the child, cost the others nothing but the time. */
+static void test_some_of_many_hang(void **state)
+{
+    (void)state;
+    static const int hangs[MANY] = {[0] = 1, [3] = 1, [4] = 3, [20] = 1, [MANY - 1] = 1};
+    struct many many = {hangs, -1};
+    struct many_result results[MANY];
+    int rcs[MANY];
+    int64_t start = now_ms();
+    assert_int_equal(ask_many(&many, 1000, results, rcs), 0);
+    assert_true(now_ms() - start < DEADLINE_CHILD_EACH_MS + 2000);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(rcs[i], hangs[i] ? -EHOSTUNREACH : i);
+        assert_int_equal(results[i].i, hangs[i] ? 0 : i);
+    }
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+/* In all it takes bounded time. */
+static void test_all_of_many_hang(void **state)
+{
+    (void)state;
+    int hangs[MANY];
+    struct many many = {hangs, -1};
+    struct many_result results[MANY];
+    int rcs[MANY];
+    for (int i = 0; i < MANY; i++)
+        hangs[i] = 1;
+    int64_t start = now_ms();
+    assert_int_equal(ask_many(&many, 1000, results, rcs), 0);
+    assert_true(now_ms() - start < DEADLINE_CHILD_EACH_MS + 2000);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(rcs[i], -EHOSTUNREACH);
+}
+
 #define with_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -335,6 +440,9 @@ int main(void)
         with_scratch(test_only_what_is_kept_is_open),
         cmocka_unit_test(test_without_descriptors_of_processes),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_many_need_one_child),
+        cmocka_unit_test(test_some_of_many_hang),
+        cmocka_unit_test(test_all_of_many_hang),
         with_scratch(test_tools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

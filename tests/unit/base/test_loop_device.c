@@ -50,7 +50,7 @@ static int count_path(void *arg, const struct loop_device *loop, struct err *err
 static int count_devices(const char *path)
 {
     struct wanted wanted = {.path = path};
-    assert_int_equal(loop_device_each(count_path, &wanted, NULL), 0);
+    assert_int_equal(loop_device_each("", count_path, &wanted, NULL), 0);
     return wanted.count;
 }
 
@@ -174,11 +174,11 @@ static void test_each(void **state)
     cleanup_fd int b = make_file(scratch, "each-b");
     cleanup_fd int loop_a = attach(a, &loop);
     cleanup_fd int loop_b = attach(b, &loop);
-    assert_int_equal(loop_device_each(count_ours, &count, NULL), 0);
+    assert_int_equal(loop_device_each("", count_ours, &count, NULL), 0);
     assert_true(count >= 2); /* this test may run twice at once */
     struct err err = ERR_INIT;
     count = 0;
-    assert_int_equal(loop_device_each(stop_at_once, &count, &err), -ECANCELED);
+    assert_int_equal(loop_device_each("", stop_at_once, &count, &err), -ECANCELED);
     assert_int_equal(count, 1);
     assert_string_equal(err.text, "enough");
 }

@@ -304,7 +304,7 @@ static void test_abandon(void **state)
     attach_and_mount(site);
     site_put(site, "a", 5, 1 << 20);
     cleanup_fd int dir = open(site->mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    site_ok(volumes_abandon(site->volumes, SITE_ID, site->mount, &err), &err);
+    site_ok(volumes_abandon(site->volumes, SITE_ID, site->mount, true, &err), &err);
     assert_true(openat(dir, "b", O_WRONLY | O_CREAT | O_CLOEXEC, 0644) < 0 || fsync(dir) < 0);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
@@ -425,7 +425,7 @@ static void test_fence(void **state)
     (void)snprintf(path, sizeof path, "%s/b", site->mount);
     assert_int_equal(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644), -1);
     assert_int_equal(errno, EIO);
-    site_ok(volumes_abandon(site->volumes, SITE_ID, site->mount, &err), &err);
+    site_ok(volumes_abandon(site->volumes, SITE_ID, site->mount, true, &err), &err);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
     site_check(site, "a", 9, 1 << 20);

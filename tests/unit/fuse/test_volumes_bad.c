@@ -71,7 +71,8 @@ static void test_ids(void **state)
         err = (struct err)ERR_INIT;
         site_expect(volumes_remove(site->volumes, ids[i], &err), &err, ERR_INVALID, NULL);
         err = (struct err)ERR_INIT;
-        site_expect(volumes_abandon(site->volumes, ids[i], NULL, &err), &err, ERR_INVALID, NULL);
+        site_expect(volumes_abandon(site->volumes, ids[i], NULL, true, &err), &err, ERR_INVALID,
+                    NULL);
     }
     site_expect_nothing(site);
 }

@@ -138,7 +138,7 @@ static void test_a_sync_that_failed(void **state)
                 "the host's disk failed to sync what was written to it: Input/output error");
     assert_non_null(strstr(err.hint, "--abandon"));
     err = (struct err)ERR_INIT;
-    site_ok(volumes_abandon(site->volumes, SITE_ID, NULL, &err), &err);
+    site_ok(volumes_abandon(site->volumes, SITE_ID, NULL, true, &err), &err);
     site_expect_nothing(site);
     /* It was the connection's own. */
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);

@@ -204,7 +204,7 @@ static void test_a_map_that_changes_its_uuid(void **state)
     volume_unpeek(site->volumes, volume);
     site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
     site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
-    site_ok(volumes_abandon(site->volumes, SITE_ID, NULL, &err), &err);
+    site_ok(volumes_abandon(site->volumes, SITE_ID, NULL, true, &err), &err);
 }
 
 /* A process that calls itself a worker of the volume. */

@@ -216,7 +216,7 @@ static void obey(const struct volumes_site *site, struct volumes *volumes,
         ret->rc = volumes_detach(volumes, SITE_ID, DETACH_MS, err);
         break;
     case SITE_ABANDON:
-        ret->rc = volumes_abandon(volumes, SITE_ID, site->mount, err);
+        ret->rc = volumes_abandon(volumes, SITE_ID, site->mount, true, err);
         break;
     case SITE_RESIZE:
         ret->rc = volumes_resize(volumes, SITE_ID, order->size, site->mount, err);

@@ -42,6 +42,7 @@ static struct fake {
         char detail[100];
     } events[EVENTS_MAX];
     int event_count;
+    int turns; /* mounts so far */
 } * fake;
 
 void fake_volumes_reset(void)
@@ -53,6 +54,7 @@ void fake_volumes_reset(void)
     pthread_mutexattr_t attr;
     assert_int_equal(pthread_mutexattr_init(&attr), 0);
     assert_int_equal(pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED), 0);
+    assert_int_equal(pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST), 0);
     assert_int_equal(pthread_mutex_init(&fake->lock, &attr), 0);
 }
 
@@ -60,9 +62,14 @@ static void unlockp(pthread_mutex_t **lock)
 {
     pthread_mutex_unlock(*lock);
 }
-#define WITH_LOCK                                                                                  \
-    __attribute__((cleanup(unlockp), unused)) pthread_mutex_t *held_lock =                         \
-        (pthread_mutex_lock(&fake->lock), &fake->lock)
+/* A process may be killed in the middle of another thread's call. */
+static pthread_mutex_t *take_lock(void)
+{
+    if (pthread_mutex_lock(&fake->lock) == EOWNERDEAD)
+        (void)pthread_mutex_consistent(&fake->lock);
+    return &fake->lock;
+}
+#define WITH_LOCK __attribute__((cleanup(unlockp), unused)) pthread_mutex_t *held_lock = take_lock()
 
 void fake_volumes_reboot(void)
 {
@@ -193,9 +200,19 @@ int volumes_remove(struct volumes *volumes, const char *id, struct err *err)
     return tree_remove(volumes->data_fd, id, err);
 }
 
+/* How long an attach of the volume takes. */
+static int slow_ms(const char *id)
+{
+    WITH_LOCK;
+    const struct fake_volume *v = find(id);
+    return v ? v->slow_ms : 0;
+}
+
 int volumes_attach(struct volumes *volumes, const char *id, struct err *err)
 {
     (void)volumes;
+    for (int left = slow_ms(id); left > 0; left -= 10)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     WITH_LOCK;
     int rc = begin("attach", err);
     struct fake_volume *v = rc < 0 ? NULL : find_made(id, err);
@@ -224,6 +241,7 @@ int volumes_mount(struct volumes *volumes, const char *id, const char *path, boo
         return 0;
     snprintf(v->mounted, sizeof v->mounted, "%s", path);
     v->read_only = read_only;
+    v->turn = fake->turns++;
     v->mounts++;
     v->checks += check;
     return 0;
@@ -279,7 +297,8 @@ int volumes_discard(struct volumes *volumes, const char *id, struct err *err)
     return 0;
 }
 
-int volumes_abandon(struct volumes *volumes, const char *id, const char *path, struct err *err)
+int volumes_abandon(struct volumes *volumes, const char *id, const char *path, bool frozen,
+                    struct err *err)
 {
     (void)volumes;
     (void)path;
@@ -288,6 +307,11 @@ int volumes_abandon(struct volumes *volumes, const char *id, const char *path, s
     int rc = begin("abandon", err);
     if (rc < 0 || !v)
         return rc;
+    if (v->frozen && !frozen) {
+        rc = err_fail(err, ERR_CONFLICT, "the volume %s is frozen", id);
+        err_hint(err, "thaw it");
+        return rc;
+    }
     v->attached = v->detaching = v->dead = v->fenced = false;
     v->mounted[0] = '\0';
     v->held = v->held_ns = 0;
@@ -355,6 +379,21 @@ int volumes_is_mounted(struct volumes *volumes, const char *id, const char *path
         return -ENOENT;
     *ret = strcmp(v->mounted, path) == 0;
     return 0;
+}
+
+int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t count,
+                 struct err *err)
+{
+    (void)volumes;
+    WITH_LOCK;
+    int rc = begin("look", err);
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        const struct fake_volume *v = find(places[i].id);
+        places[i].mounted = v && strcmp(v->mounted, places[i].path) == 0;
+        places[i].known = places[i].mounted && v->local > 0;
+        places[i].space = (struct volume_fs_space){.size = v ? v->size : 0, .inodes = 1};
+    }
+    return rc < 0 ? rc : 0;
 }
 
 int volumes_fence(struct volumes *volumes, const char *id, const char *path, struct err *err)

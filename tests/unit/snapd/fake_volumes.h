@@ -11,7 +11,7 @@
 #include "volumes.h"
 
 enum {
-    FAKE_VOLUMES_MAX = 16,
+    FAKE_VOLUMES_MAX = 64,
 };
 
 struct fake_volume {
@@ -23,6 +23,7 @@ struct fake_volume {
     bool fenced;
     int failed; /* errno of a sync; 0 */
     bool detaching;
+    bool frozen;      /* by somebody */
     bool cannot_grow; /* the mounted ext4 */
     bool elsewhere;   /* another mount namespace holds on after an unmount */
     char mounted[256];
@@ -32,6 +33,8 @@ struct fake_volume {
     uint64_t held_ns;
     uint64_t read_bytes, write_bytes, reads, writes;
     uint64_t limit_bytes, limit_ops; /* as the last volumes_limit() said */
+    _Atomic int slow_ms;             /* an attach takes */
+    int turn;                        /* of its last mount: how many mounts there had been before */
     /* Calls that did something. */
     int attaches, mounts, checks, unmounts, detaches, abandons, fences, trims;
 };

@@ -107,6 +107,52 @@ static void test_one_that_cannot_be_read(void **state)
     assert_non_null(strstr(err.text, "workspace w: volume.json is damaged"));
 }
 
+/* Each is described as it is, whatever is wrong with others. */
+static void test_many(void **state)
+{
+    struct workspace_world *world = *state;
+    struct catalog_workspace rows[3] = {0};
+    json_t *documents[3] = {NULL};
+    struct err errs[3] = {ERR_INIT, ERR_INIT, ERR_INIT};
+    struct err err = ERR_INIT;
+    struct fake_volume *volume = fake_volumes_only();
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(catalog_workspace_get(world->node->catalog, "w", &rows[i], NULL), 0);
+        rows[i].volume.state = CATALOG_VOLUME_ATTACHED;
+        rows[i].wanted = i != 1;
+        rows[i].mount.path = i != 1 ? strdup(i == 0 ? "/at" : "/elsewhere") : NULL;
+    }
+    volume->attached = true;
+    volume->local = 1;
+    snprintf(volume->mounted, sizeof volume->mounted, "/at");
+    assert_int_equal(workspace_json_each(world->node, rows, 3, documents, errs, &err), 0);
+    static const char *const states[] = {"mounted", "attached", "attached"};
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *fs = json_object_get(documents[i], "filesystem");
+        assert_string_equal(json_string_value(json_object_get(documents[i], "state")), states[i]);
+        assert_int_equal(json_is_null(fs), i != 0);
+        json_decref(documents[i]);
+        documents[i] = NULL;
+    }
+    /* One of them cannot be read. */
+    fake_volumes_fail("status", ERR_DAMAGED, "volume.json is damaged", 1);
+    assert_int_equal(workspace_json_each(world->node, rows, 3, documents, errs, &err), 0);
+    assert_null(documents[0]);
+    assert_int_equal(errs[0].code, ERR_DAMAGED);
+    for (size_t i = 1; i < 3; i++) {
+        assert_non_null(documents[i]);
+        json_decref(documents[i]);
+    }
+    /* None can be looked at. */
+    fake_volumes_fail("look", ERR_IO, "no mount table", 1);
+    errs[0] = (struct err)ERR_INIT;
+    assert_int_equal(workspace_json_each(world->node, rows, 3, documents, errs, &err), -EIO);
+    assert_int_equal(err.code, ERR_IO);
+    assert_int_equal(workspace_json_each(world->node, rows, 0, documents, errs, &err), 0);
+    for (size_t i = 0; i < 3; i++)
+        catalog_workspace_free(&rows[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +160,7 @@ int main(void)
         with_one(test_what_waits_and_what_happened),
         with_one(test_a_volume_that_is_gone),
         with_one(test_one_that_cannot_be_read),
+        with_one(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

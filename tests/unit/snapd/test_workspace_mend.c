@@ -317,6 +317,46 @@ static void test_the_monitor(void **state)
     workspace_monitor_stop(NULL);
 }
 
+/* Several at once, and one that takes long holds up neither the others nor the pass. */
+static void test_a_slow_one_holds_nobody_up(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *slow = fake_volumes_only();
+    for (int i = 0; i < 4; i++) {
+        char name[16];
+        char params[64];
+        snprintf(name, sizeof name, "at-x%d", i);
+        assert_int_equal(mkdir(workspace_world_path(world, name), 0755), 0);
+        snprintf(params, sizeof params, "{'path': '%%s-x%d'}", i);
+        workspace_world_do(world, "workspace.create", name + 3, "{}");
+        workspace_world_do(world, "workspace.mount", name + 3, params);
+    }
+    slow->slow_ms = 4000;
+    struct catalog_workspace *rows = NULL;
+    size_t count = 0;
+    assert_int_equal(catalog_workspace_list(world->node->catalog, &rows, &count, NULL), 0);
+    for (size_t i = 0; i < count; i++) {
+        fake_volume(rows[i].volume.id)->dead = true;
+        catalog_workspace_free(&rows[i]);
+    }
+    free(rows);
+    int64_t begin = clock_mono_ns(&world->node->clock);
+    assert_true(mend(world));
+    assert_true(clock_mono_ns(&world->node->clock) - begin < 3 * CLOCK_NS_PER_S);
+    for (int i = 0; i < 200 && workspace_world_events(world, "x3", "workspace-recovered") == 0; i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(workspace_world_events(world, (char[]){'x', (char)('0' + i), '\0'},
+                                                "workspace-recovered"),
+                         1);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-recovered"), 0);
+    /* It is not begun twice. */
+    while (mend(world))
+        ;
+    assert_int_equal(workspace_world_events(world, "w", "workspace-recovered"), 1);
+    assert_int_equal(slow->abandons, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +376,7 @@ int main(void)
         with_mounted(test_the_last_holder_has_gone),
         with_mounted(test_a_stop),
         with_mounted(test_the_monitor),
+        with_mounted(test_a_slow_one_holds_nobody_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

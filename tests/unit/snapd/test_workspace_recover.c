@@ -3,6 +3,7 @@
 #include "catalog_workspace.h"
 #include "cleanup.h"
 #include "json_doc.h"
+#include "workspace_recover.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -218,6 +219,112 @@ static void test_half_unmounted(void **state)
     assert_false(fake_volumes_only()->attached);
 }
 
+/* --- Many --- */
+
+enum {
+    MANY = 24,
+};
+
+/* Further ones, all mounted; their names come after that of "w". */
+static void make_many(struct workspace_world *world)
+{
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        char params[64];
+        snprintf(name, sizeof name, "at-x%02d", i);
+        assert_int_equal(mkdir(workspace_world_path(world, name), 0755), 0);
+        snprintf(params, sizeof params, "{'path': '%%s-x%02d'}", i);
+        workspace_world_do(world, "workspace.create", name + 3, "{}");
+        workspace_world_do(world, "workspace.mount", name + 3, params);
+    }
+}
+
+static struct fake_volume *volume_of(struct workspace_world *world, const char *name)
+{
+    struct catalog_workspace row = {0};
+    assert_int_equal(catalog_workspace_get(world->node->catalog, name, &row, NULL), 0);
+    struct fake_volume *volume = fake_volume(row.volume.id);
+    catalog_workspace_free(&row);
+    return volume;
+}
+
+static struct fake_volume *many(struct workspace_world *world, int i)
+{
+    char name[16];
+    snprintf(name, sizeof name, "x%02d", i);
+    return volume_of(world, name);
+}
+
+static int64_t now_ms(struct workspace_world *world)
+{
+    return clock_mono_ns(&world->node->clock) / 1000000;
+}
+
+static void test_many_come_back_at_once(void **state)
+{
+    struct workspace_world *world = *state;
+    make_many(world);
+    for (int i = 0; i < MANY; i++)
+        many(world, i)->slow_ms = 300;
+    workspace_world_stop(world);
+    fake_volumes_reboot();
+    workspace_world_open(world);
+    int64_t begin = now_ms(world);
+    workspace_world_start(world);
+    assert_true(now_ms(world) - begin < MANY * 300 * 2 / 3);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(many(world, i)->mounts, 2);
+    assert_mounted(world);
+}
+
+static void test_a_slow_one_holds_nobody_up(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *slow = fake_volumes_only();
+    make_many(world);
+    slow->slow_ms = 3000;
+    workspace_world_stop(world);
+    fake_volumes_reboot();
+    workspace_world_start(world);
+    for (int i = 0; i < MANY; i++)
+        assert_true(many(world, i)->turn < slow->turn);
+    assert_mounted(world);
+}
+
+/* Longer than the start of the daemon waits: it goes on by itself, and a job waits for it. */
+static void test_a_very_slow_one(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_stop(world);
+    fake_volumes_reboot();
+    fake_volumes_only()->slow_ms = (WORKSPACE_RECOVER_SECONDS + 1) * 1000;
+    workspace_world_start(world);
+    assert_string_equal(workspace_world_rows(world, "w"), "attaching at at mounting");
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_int_equal(fake_volumes_only()->mounts, 2);
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+}
+
+/* Whoever froze it has to thaw it, and is told so. */
+static void test_a_frozen_one(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_stop(world);
+    fake_volumes_only()->dead = fake_volumes_only()->frozen = true;
+    workspace_world_start(world);
+    assert_int_equal(fake_volumes_only()->abandons, 0);
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "is frozen; thaw it"));
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_CONFLICT, "frozen");
+    assert_int_equal(fake_volumes_only()->abandons, 0);
+    fake_volumes_only()->frozen = false;
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    assert_mounted(world);
+    /* Who gives the workspace up gives the freeze up. */
+    fake_volumes_only()->frozen = true;
+    workspace_world_do(world, "workspace.unmount", "w", "{'abandon': true}");
+    assert_int_equal(fake_volumes_only()->abandons, 2);
+}
+
 /* --- The verb --- */
 
 static json_t *recovered(struct workspace_world *world, const char *params, size_t count)
@@ -298,6 +405,10 @@ int main(void)
         with_mounted(test_kills_while_it_is_brought_back),
         with_mounted(test_half_done_things),
         with_mounted(test_half_unmounted),
+        with_mounted(test_many_come_back_at_once),
+        with_mounted(test_a_slow_one_holds_nobody_up),
+        with_mounted(test_a_very_slow_one),
+        with_mounted(test_a_frozen_one),
         with_mounted(test_the_verb_mounts_again),
         with_mounted(test_the_verb_and_volumes_of_nobody),
         with_mounted(test_the_verb_finishes_an_unmount),
