@@ -112,7 +112,7 @@ size_t volume_parked_ready(const struct volume_queue *queue)
 void volume_parked_watch(struct volume_queue *queue)
 {
     if (queue->held.count + queue->paced.count + queue->absent.count > 0 ||
-        volume_parked_ready(queue) > 0)
+        volume_parked_ready(queue) > 0 || queue->lender)
         volume_parked_wake(queue);
 }
 

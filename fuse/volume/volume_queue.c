@@ -274,13 +274,20 @@ static bool begin_step(struct volume_slot *slot, const struct volume_task *task)
 }
 
 /* Before a thread that leads does what may wait: true when others do it instead, else the slot has
- * nothing under way, and somebody else leads if there is anybody. */
+ * nothing under way, and somebody else leads if there is anybody, or may. */
 static bool hand_over(struct volume_slot *slot, const struct volume_task *task)
 {
     struct volume_queue *queue = slot->queue;
     bool handed = false;
     (void)pthread_mutex_lock(&queue->lock);
-    if (under_way(slot) == 0 && queue->idle > volume_parked_ready(queue)) {
+    bool helped = under_way(slot) == 0 && queue->idle > volume_parked_ready(queue);
+    if (helped && task->op == VOLUME_TASK_FLUSH) {
+        queue->lender = slot;
+        slot->lends = true;
+        queue->lent_ns = volume_queue_now();
+        if (!queue->watched)
+            volume_parked_wake(queue);
+    } else if (helped) {
         slot->leads = queue->led = false;
         volume_parked_wake(queue);
     } else {
@@ -290,6 +297,19 @@ static bool hand_over(struct volume_slot *slot, const struct volume_task *task)
     if (!handed)
         volume_queue_drain(slot);
     return handed;
+}
+
+/* After what hand_over() left to this thread: does it still lead? */
+static void retake(struct volume_slot *slot)
+{
+    struct volume_queue *queue = slot->queue;
+    (void)pthread_mutex_lock(&queue->lock);
+    if (queue->lender == slot)
+        queue->lender = NULL;
+    else
+        slot->leads = false;
+    slot->lends = false;
+    (void)pthread_mutex_unlock(&queue->lock);
 }
 
 static bool has_limits(const struct live_map_header *header)
@@ -310,17 +330,10 @@ static bool is_paced(struct volume_slot *slot, const struct volume_task *task)
     return parked;
 }
 
-void volume_queue_do(struct volume_slot *slot, const struct volume_task *task)
+/* Does it here, whatever it takes. */
+static void do_here(struct volume_slot *slot, const struct volume_task *task)
 {
     struct volume_queue *queue = slot->queue;
-    count(&queue->header->in_flight, 1);
-    if (task->op != VOLUME_TASK_FLUSH && has_limits(queue->header) && is_paced(slot, task))
-        return;
-    bool fenced = is_change(task) && volume_queue_is_fenced(queue);
-    if (!fenced && begin_step(slot, task))
-        return;
-    if (!fenced && slot->leads && hand_over(slot, task))
-        return;
     int result = volume_queue_run(queue, task);
     struct volume_tasks *list = volume_queue_list(queue, task, result);
     if (!list) {
@@ -333,15 +346,46 @@ void volume_queue_do(struct volume_slot *slot, const struct volume_task *task)
     (void)pthread_mutex_unlock(&queue->lock);
 }
 
-/* Under lock. */
-static void rest(struct volume_queue *queue, uint64_t until)
+void volume_queue_do(struct volume_slot *slot, const struct volume_task *task)
 {
+    struct volume_queue *queue = slot->queue;
+    count(&queue->header->in_flight, 1);
+    if (task->op != VOLUME_TASK_FLUSH && has_limits(queue->header) && is_paced(slot, task))
+        return;
+    bool fenced = is_change(task) && volume_queue_is_fenced(queue);
+    if (!fenced && begin_step(slot, task))
+        return;
+    if (!fenced && slot->leads && hand_over(slot, task))
+        return;
+    do_here(slot, task);
+    if (slot->lends)
+        retake(slot);
+}
+
+/* Under lock. Whether a leader has been busy for too long, so that the caller leads from now on. */
+static bool is_lent(struct volume_queue *queue, uint64_t now)
+{
+    if (!queue->lender || now - queue->lent_ns < VOLUME_LEND_MS * NS_PER_MS)
+        return false;
+    queue->lender = NULL;
+    return true;
+}
+
+/* Under lock. One thread at a time looks after a leader that has been lent lately. */
+static void rest(struct volume_queue *queue, uint64_t now, uint64_t until)
+{
+    bool watches = !queue->watched && now - queue->lent_ns < VOLUME_WATCH_MS * NS_PER_MS;
+    if (watches)
+        until = now + VOLUME_LEND_MS * NS_PER_MS;
+    queue->watched |= watches;
     queue->idle++;
-    if (queue->held.count + queue->paced.count + queue->absent.count > 0)
+    if (watches || queue->held.count + queue->paced.count + queue->absent.count > 0)
         wait_until(queue, &queue->changed, until);
     else
         (void)pthread_cond_wait(&queue->changed, &queue->lock);
     queue->idle--;
+    if (watches)
+        queue->watched = false;
 }
 
 bool volume_queue_lead(struct volume_slot *slot)
@@ -351,7 +395,8 @@ bool volume_queue_lead(struct volume_slot *slot)
     while (!slot->leads) {
         struct volume_tasks *list = NULL;
         uint64_t until = 0;
-        if (!queue->led && !queue->stopped) {
+        uint64_t now = volume_queue_now();
+        if ((!queue->led && !queue->stopped) || is_lent(queue, now)) {
             slot->leads = queue->led = true;
             volume_parked_watch(queue);
             break;
@@ -362,7 +407,7 @@ bool volume_queue_lead(struct volume_slot *slot)
         else if (queue->stopped)
             break;
         else
-            rest(queue, until);
+            rest(queue, now, until);
     }
     (void)pthread_mutex_unlock(&queue->lock);
     return slot->leads;

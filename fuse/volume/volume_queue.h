@@ -8,8 +8,12 @@
  * begins in its ring and reads on, so that many are under way on one thread. What may wait
  * otherwise (a flush, a discard, the first write into a chunk) it does itself when its ring is
  * empty and another thread has nothing to do, which leads from then on; else it gives it to the
- * others as a task. Without a ring everything may wait. The thread that leads never waits for
- * anything but requests and its ring, and the others have nothing under way in theirs.
+ * others as a task. Without a ring everything may wait. So the thread that leads waits for nothing
+ * but requests and its ring, and the others have nothing under way in theirs. A flush is an
+ * exception: most are over sooner than another thread could be woken, and what comes next mostly
+ * waits for it. So its thread goes on leading, but is *lent*: another one looks after
+ * VOLUME_LEND_MS and leads if the flush is not over; it keeps looking for VOLUME_WATCH_MS after the
+ * last flush.
  *
  * A request that can't be done now is *parked* as a task, with the buffer if it has a payload:
  *
@@ -49,6 +53,8 @@ enum {
     VOLUME_BUFFERS = VOLUME_LOOP_REQUESTS + VOLUME_THREADS + 4,
     VOLUME_TASKS = VOLUME_BUFFERS + 128,
     VOLUME_RETRY_MS = 200,
+    VOLUME_LEND_MS = 1,
+    VOLUME_WATCH_MS = 20,
     /* fuse_in_header and fuse_write_in: what comes before the payload of a write. */
     VOLUME_REQUEST_HEAD = 80,
     VOLUME_REQUEST_MAX = VOLUME_REQUEST_HEAD + VOLUME_MAX_WRITE,
@@ -102,7 +108,10 @@ struct volume_queue {
     pthread_cond_t changed; /* for threads with nothing to do: one is woken for each change */
     pthread_cond_t retried; /* never signalled but at the end: for those who await one request */
     bool led;
-    size_t idle; /* threads that wait for `changed` */
+    const struct volume_slot *lender; /* leads, but is busy with a flush; NULL: none is */
+    uint64_t lent_ns;                 /* since when, or when it was the last time */
+    bool watched;                     /* a thread looks at that */
+    size_t idle;                      /* threads that wait for `changed` */
     struct volume_buffer buffers[VOLUME_BUFFERS];
     struct volume_buffer *free_buffers;
     struct volume_task tasks[VOLUME_TASKS];
@@ -118,6 +127,7 @@ struct volume_slot {
     struct volume_buffer *buffer; /* owned */
     struct volume_ring *ring;     /* borrowed; or NULL */
     bool leads;
+    bool lends; /* was the lender when its thread last looked */
 };
 
 /* Bytes of the region that volume_queue_init() takes. */

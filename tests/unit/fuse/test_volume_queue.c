@@ -347,16 +347,55 @@ static void one_that_may_wait_is_given_to_others_while_the_ring_is_busy(void **s
     assert_int_equal(atomic_load(&stage->led), 0);
 }
 
-static void another_one_leads_while_one_waits(void **state)
+static void await_leader(struct stage *stage)
 {
-    struct stage *stage = *state;
-    submit_to(&stage->leader, VOLUME_TASK_FLUSH, 0);
-    assert_false(stage->leader.leads);
-    assert_int_equal(atomic_load(&stage->answers), 1); /* by the one that led */
     const struct timespec pause = {.tv_nsec = 1000000};
     for (int i = 0; i < 20000 && atomic_load(&stage->led) == 0; i++)
         (void)nanosleep(&pause, NULL);
     assert_int_equal(atomic_load(&stage->led), 1);
+}
+
+static void another_one_leads_while_one_waits(void **state)
+{
+    struct stage *stage = *state;
+    submit_to(&stage->leader, VOLUME_TASK_DISCARD, 0);
+    assert_false(stage->leader.leads);
+    assert_int_equal(atomic_load(&stage->answers), 1); /* by the one that led */
+    await_leader(stage);
+}
+
+static void *flush(void *arg)
+{
+    struct stage *stage = arg;
+    submit_to(&stage->leader, VOLUME_TASK_FLUSH, 0);
+    return NULL;
+}
+
+/* So that the thread that has just answered it sees what comes next without being woken. */
+static void the_leader_goes_on_after_a_short_flush(void **state)
+{
+    struct stage *stage = *state;
+    for (int i = 0; i < 200; i++) {
+        submit_to(&stage->leader, VOLUME_TASK_FLUSH, 0);
+        assert_null(stage->queue.lender);
+    }
+    assert_int_equal(atomic_load(&stage->answers), 200);
+    assert_true(stage->leader.leads || atomic_load(&stage->led) == 1); /* one may have been slow */
+}
+
+static void a_long_flush_keeps_nobody_from_leading(void **state)
+{
+    struct stage *stage = *state;
+    pthread_t thread;
+    (void)pthread_mutex_lock(&stage->site.io.flush_lock);
+    assert_int_equal(pthread_create(&thread, NULL, flush, stage), 0);
+    await_leader(stage);
+    assert_int_equal(atomic_load(&stage->answers), 0);
+    (void)pthread_mutex_unlock(&stage->site.io.flush_lock);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(&stage->answers), 1);
+    assert_false(stage->leader.leads);
+    assert_null(stage->queue.lender);
 }
 
 /* Without a buffer to read on with, the leader awaits what it has begun and does the rest itself.
@@ -400,6 +439,8 @@ int main(void)
         STAGE(local_chunks_are_read_and_written_in_the_ring),
         STAGE(one_that_may_wait_is_given_to_others_while_the_ring_is_busy),
         STAGE(another_one_leads_while_one_waits),
+        STAGE(the_leader_goes_on_after_a_short_flush),
+        STAGE(a_long_flush_keeps_nobody_from_leading),
         STAGE(a_leader_without_buffers_does_it_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
