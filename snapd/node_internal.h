@@ -24,6 +24,10 @@ int node_dir_format(int data_fd, const char *path, struct err *err);
  * let new things collide with the old ones. */
 int node_dir_check_catalog(int data_fd, const char *path, struct err *err);
 
+enum {
+    NODE_LOCK_WAIT_MS = 3000, /* for a lock whose holder is gone */
+};
+
 /* Takes the exclusive lock on the file "lock" in a directory and writes the own pid into it, for
  * people. Returns a descriptor that holds it, or ERR_CONFLICT. The lock is on the inode, so another
  * path to the same directory is no way around it. */

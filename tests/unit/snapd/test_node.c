@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -210,6 +211,48 @@ static void test_one_daemon_per_directory(void **state)
 
     node_close(node);
     node_close(open_node(&second.options));
+}
+
+/* Locks the file for a while, or until it is killed, after a varved that is no more. */
+static pid_t hold_lock(const char *data, long ms)
+{
+    char path[300];
+    int ready[2];
+    char byte;
+    snprintf(path, sizeof path, "%s/lock", data);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        /* No process has this number: it is above the kernel's limit. */
+        bool held = fd >= 0 && flock(fd, LOCK_EX) == 0 && ftruncate(fd, 0) == 0 &&
+                    pwrite(fd, "varved 4194305\n", 15, 0) == 15 && write(ready[1], "", 1) == 1;
+        (void)usleep((useconds_t)ms * 1000);
+        _exit(held ? 0 : 1);
+    }
+    (void)close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    (void)close(ready[0]);
+    return pid;
+}
+
+static void test_lock_of_nobody_is_waited_for(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct places places;
+    int status = 0;
+    use_scratch(scratch, &places);
+    node_close(open_node(&places.options));
+    pid_t pid = hold_lock(places.data, 300);
+    node_close(open_node(&places.options));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    pid = hold_lock(places.data, 60000);
+    assert_refused(&places.options, ERR_CONFLICT, "(process 4194305)");
+    (void)kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    node_close(open_node(&places.options));
 }
 
 /* The lock goes with the process, however it ends. */
@@ -424,6 +467,7 @@ int main(void)
         scratch_test(test_node_id),
         scratch_test(test_remotes),
         scratch_test(test_one_daemon_per_directory),
+        scratch_test(test_lock_of_nobody_is_waited_for),
         scratch_test(test_killed_daemon_leaves_no_lock),
         scratch_test(test_same_or_nested_directories),
         scratch_test(test_directories_of_others),
