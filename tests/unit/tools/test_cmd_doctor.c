@@ -45,7 +45,7 @@ static void test_document(void **state)
     cleanup_json json_t *document = json_loads(call.out, 0, NULL);
     assert_true(json_is_true(json_object_get(document, "ok")));
     json_t *checks = json_object_get(document, "checks");
-    assert_int_equal(json_array_size(checks), 24);
+    assert_int_equal(json_array_size(checks), 25);
     size_t i;
     json_t *check;
     bool daemon = false;
