@@ -1,4 +1,5 @@
 #include "cleanup.h"
+#include "volume_queue.h"
 #include "worker_rig.h"
 
 #include <string.h>
@@ -59,11 +60,13 @@ static void all_memory_stays(void **state)
         (void)sscanf(line, "Rss: %llu", &rss);
         if (strncmp(line, "VmFlags:", 8) != 0 || strncmp(rights, "rw", 2) != 0)
             continue;
+        if (strstr(name, "anon_inode:[io_uring]")) /* the kernel's own pages, always there */
+            continue;
         looked++;
         if (!strstr(line, " lo") || rss != size)
             fail_msg("%s: %llu of %llu KiB are there; %s", name, rss, size, line);
     }
-    assert_true(looked > 20);
+    assert_true(looked > VOLUME_THREADS); /* a stack each, and more */
 }
 
 int main(void)
