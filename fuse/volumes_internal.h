@@ -197,7 +197,9 @@ struct room_guard {
     struct volume *volume;
     pthread_t thread;
     bool started;
-    _Atomic bool stop;
+    pthread_mutex_t lock;
+    pthread_cond_t stopped; /* `stop` was set */
+    bool stop;              /* under lock */
     _Atomic bool fired;
 };
 void room_guard_begin(struct volume *volume, struct room_guard *guard);

@@ -16,12 +16,25 @@ static bool is_used_elsewhere(const struct room_guard *guard)
            holders.namespaces > 0;
 }
 
+/* Until it is time to look again. False: it has ended. */
+static bool rest(struct room_guard *guard)
+{
+    const struct timespec until = clock_in_ms(LOOK_MS);
+    int num = 0;
+    pthread_mutex_lock(&guard->lock);
+    while (!guard->stop && num == 0)
+        num = pthread_cond_timedwait(&guard->stopped, &guard->lock, &until);
+    bool stop = guard->stop;
+    pthread_mutex_unlock(&guard->lock);
+    return !stop;
+}
+
 static void *watch(void *arg)
 {
     struct room_guard *guard = arg;
     struct live_map_header *header = guard->volume->live.header;
     int64_t since = 0; /* of writes that wait; 0: none do */
-    while (!atomic_load(&guard->stop)) {
+    do {
         int64_t now = clock_now_ms();
         bool waits = atomic_load(&header->held) > 0;
         if (!waits || since == 0)
@@ -31,14 +44,19 @@ static void *watch(void *arg)
             (void)atomic_fetch_or(&header->orders, LIVE_ORDER_FENCED);
             break;
         }
-        volumes_sleep_ms(LOOK_MS);
-    }
+    } while (rest(guard));
     return NULL;
 }
 
 void room_guard_begin(struct volume *volume, struct room_guard *guard)
 {
     *guard = (struct room_guard){.volume = volume};
+    pthread_mutex_init(&guard->lock, NULL); /* cannot fail without attributes */
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&guard->stopped, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     guard->started = pthread_create(&guard->thread, NULL, watch, guard) == 0;
     if (!guard->started) /* it waits for as long as its deadline says */
         log_event(LOG_WARN, "volume-not-guarded", "volume", volume->id, NULL);
@@ -46,10 +64,15 @@ void room_guard_begin(struct volume *volume, struct room_guard *guard)
 
 int room_guard_end(struct room_guard *guard, int rc, struct err *err)
 {
-    atomic_store(&guard->stop, true);
+    pthread_mutex_lock(&guard->lock);
+    guard->stop = true;
+    pthread_cond_signal(&guard->stopped);
+    pthread_mutex_unlock(&guard->lock);
     if (guard->started)
         (void)pthread_join(guard->thread, NULL);
     guard->started = false;
+    pthread_cond_destroy(&guard->stopped);
+    pthread_mutex_destroy(&guard->lock);
     if (rc >= 0 || !atomic_load(&guard->fired))
         return rc;
     log_event(LOG_WARN, "volume-without-room", "volume", guard->volume->id, "why",

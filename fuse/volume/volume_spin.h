@@ -18,8 +18,8 @@
 
 #define VOLUME_SPIN_MAX_NS    UINT64_C(100000)
 #define VOLUME_SPIN_FIRST_NS  UINT64_C(20000)
-#define VOLUME_SPIN_STOLEN_NS UINT64_C(50000)    /* between two looks: the processor was away */
-#define VOLUME_SPIN_QUIET_NS  UINT64_C(50000000) /* then */
+#define VOLUME_SPIN_STOLEN_NS UINT64_C(200000)   /* between two looks: the processor was away */
+#define VOLUME_SPIN_QUIET_NS  UINT64_C(10000000) /* then */
 
 struct volume_spin {
     uint64_t window_ns;

@@ -68,14 +68,14 @@ class Places:
 
     def make_volume(self):
         point = self.site.path("m-volume")
-        os.makedirs(point)
+        os.makedirs(point, exist_ok=True)
         self.node.ok("workspace", "create", "bench", "--size", f"{SIZE_GIB}G")
         self.node.ok("workspace", "mount", "bench", point)
         return point
 
     def make_host(self):
         point = self.site.path("m-host")
-        os.makedirs(point)
+        os.makedirs(point, exist_ok=True)
         return point
 
     def cases(self, command, prepare="", cold=False):
