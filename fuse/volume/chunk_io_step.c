@@ -87,13 +87,18 @@ int chunk_io_begin_write(struct chunk_io *io, const void *buffer, size_t len, ui
     return -EBUSY;
 }
 
+/* What the disk says; of all else (a ring has failures of its own, as no memory, or no thread that
+ * may wait) pread(2) or pwrite(2) will tell the truth. */
+static bool is_final(const struct chunk_io_step *step, int result)
+{
+    return result == -EIO || (step->write && (result == -ENOSPC || result == -EDQUOT));
+}
+
 int chunk_io_end(struct chunk_io *io, struct chunk_io_step *step, int result)
 {
-    int rc = result < 0 ? result : 0;
-    if (result >= 0 && (size_t)result != step->len)
-        rc = -EBUSY;
-    if (result == -EINTR || result == -EAGAIN)
-        rc = -EBUSY;
+    int rc = is_final(step, result) ? result : -EBUSY;
+    if (result >= 0 && (size_t)result == step->len)
+        rc = 0;
     if (step->write) {
         atomic_store(&io->dirty, true);
         if (rc == 0)

@@ -3,8 +3,8 @@
  * Order of a start (volume_main.c):
  *
  *   heap, live map header    why it fails can be said in the live map from here on
- *   directory, data, map     `data` is locked: the predecessor's last system call has ended
- *   region, locked           buffers, spares, stacks (volume_resident.h)
+ *   directory, data, map     `data` is locked: the predecessor's last write has ended
+ *   region, locked           buffers, spares, stacks (volume_resident.h), rings
  *   session                  INIT recorded or replayed (volume_session.h)
  *   confined                 the directory's owner, no rights, few system calls (volume_confine.h)
  *   threads                  VOLUME_THREADS serve, one does what the control socket asks for, the

@@ -16,7 +16,7 @@
 #endif
 
 enum {
-    FILES_MAX = 256, /* descriptors: 10, and what the control socket has */
+    FILES_MAX = 256, /* descriptors: 10, the rings, and what the control socket has */
 };
 
 static void ask_for_life(void)

@@ -104,7 +104,7 @@ static bool is_connected(void)
     return poll(&fd, 1, 0) < 0 || (fd.revents & (POLLERR | POLLNVAL)) == 0;
 }
 
-/* The lock is free when the last system call of the predecessor has ended, also when it was killed.
+/* The lock is free when the last write of the predecessor has ended, also when it was killed.
  */
 static int lock_data(struct err *err)
 {
@@ -290,7 +290,7 @@ static void finish(void)
     volume_queue_stop(&volume.queue);
     const struct timespec pause = {.tv_nsec = 1000000L};
     for (int i = 0; i < STOP_WAIT_MS; i++) {
-        if (atomic_load(&header->held) + atomic_load(&header->absent) == 0)
+        if (atomic_load(&header->in_flight) == 0)
             break;
         (void)nanosleep(&pause, NULL);
     }

@@ -188,6 +188,8 @@ static void wait_here(struct volume_slot *slot, const struct volume_task *task,
     struct volume_queue *queue = slot->queue;
     int result = 0;
     while (list && !volume_queue_is_hopeless(queue, task)) {
+        if (park(slot, list, task)) /* a buffer has become free meanwhile */
+            return;
         wait_until(queue, &queue->retried, volume_queue_now() + VOLUME_RETRY_MS * NS_PER_MS);
         (void)pthread_mutex_unlock(&queue->lock);
         result = volume_queue_run(queue, task);
@@ -211,13 +213,19 @@ static void done(void *arg, void *token, int result)
     result = chunk_io_end(queue->io, &task->step, result);
     struct volume_tasks *list =
         result == -EBUSY ? &queue->ready : volume_queue_list(queue, task, result);
-    if (!list)
-        volume_queue_answer(queue, task, result);
+    if (list) {
+        (void)pthread_mutex_lock(&queue->lock);
+        bool hopeless = volume_queue_is_hopeless(queue, task);
+        if (!hopeless)
+            volume_parked_add(queue, list, task);
+        (void)pthread_mutex_unlock(&queue->lock);
+        if (!hopeless)
+            return;
+        result = -EIO;
+    }
+    volume_queue_answer(queue, task, result);
     (void)pthread_mutex_lock(&queue->lock);
-    if (list)
-        volume_parked_add(queue, list, task);
-    else
-        volume_parked_free(queue, task);
+    volume_parked_free(queue, task);
     (void)pthread_mutex_unlock(&queue->lock);
 }
 
@@ -280,7 +288,8 @@ static bool hand_over(struct volume_slot *slot, const struct volume_task *task)
     struct volume_queue *queue = slot->queue;
     bool handed = false;
     (void)pthread_mutex_lock(&queue->lock);
-    bool helped = under_way(slot) == 0 && queue->idle > volume_parked_ready(queue);
+    bool helped =
+        !queue->stopped && under_way(slot) == 0 && queue->idle > volume_parked_ready(queue);
     if (helped && task->op == VOLUME_TASK_FLUSH) {
         queue->lender = slot;
         slot->lends = true;
@@ -352,10 +361,13 @@ void volume_queue_do(struct volume_slot *slot, const struct volume_task *task)
     count(&queue->header->in_flight, 1);
     if (task->op != VOLUME_TASK_FLUSH && has_limits(queue->header) && is_paced(slot, task))
         return;
-    bool fenced = is_change(task) && volume_queue_is_fenced(queue);
-    if (!fenced && begin_step(slot, task))
+    if (is_change(task) && volume_queue_is_fenced(queue)) {
+        volume_queue_answer(queue, task, -EIO);
         return;
-    if (!fenced && slot->leads && hand_over(slot, task))
+    }
+    if (begin_step(slot, task))
+        return;
+    if (slot->leads && hand_over(slot, task))
         return;
     do_here(slot, task);
     if (slot->lends)

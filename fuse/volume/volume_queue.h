@@ -31,10 +31,10 @@
  * way, none larger than VOLUME_MAX_WRITE, so that each is one request here (varved sets its queue
  * so when it attaches); and the kernel's bound on asynchronous requests lies above that, so that it
  * keeps no read back behind held writes. So at most that many tasks have a buffer, each thread has
- * one, and there are as many. Requests without payload (flush, discard) are parked without. Where
- * the loop device's queue could not be set, or root itself writes to `device` beside it, buffers or
- * tasks may run out: then the thread that has one more does and awaits it itself, with the buffer
- * it has; when that thread leads, reads wait too.
+ * one, and one more for a moment after an answer; there are as many. Requests without payload
+ * (flush, discard) are parked without. Where the loop device's queue could not be set, or root
+ * itself writes to `device` beside it, buffers or tasks may run out: then the thread that has one
+ * more does and awaits it itself, with the buffer it has; when that thread leads, reads wait too.
  *
  * Order: a flush covers what was answered, and what is parked was not. The queue knows no FUSE:
  * `answer` is called exactly once for each task, by any thread.
@@ -50,7 +50,7 @@
 
 enum {
     VOLUME_THREADS = 10,
-    VOLUME_BUFFERS = VOLUME_LOOP_REQUESTS + VOLUME_THREADS + 4,
+    VOLUME_BUFFERS = VOLUME_LOOP_REQUESTS + 2 * VOLUME_THREADS,
     VOLUME_TASKS = VOLUME_BUFFERS + 128,
     VOLUME_RETRY_MS = 200,
     VOLUME_LEND_MS = 1,

@@ -7,6 +7,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    REFUSED_US = 1000,
+};
 
 struct volume_ring {
     struct io_uring ring;
@@ -143,5 +148,8 @@ void volume_ring_wait(struct volume_ring *ring, int fd)
         io_uring_sqe_set_data(entry, (void *)&poll_token);
         ring->polled_fd = fd;
     }
-    (void)io_uring_submit_and_wait(&ring->ring, 1);
+    int rc = io_uring_submit_and_wait(&ring->ring, 1);
+    /* No memory for it now, most likely; no busy loop then. */
+    if (rc < 0 && rc != -EINTR)
+        (void)usleep(REFUSED_US);
 }

@@ -7,8 +7,8 @@
  * calls that wait.
  *
  * A ring is made before the worker gives up its rights, and limited by the kernel to reads, writes
- * and polls, so that the call that remains allowed opens, maps and sends nothing. Results come in
- * any order. Nothing is allocated by this process after volume_ring_open().
+ * and polls, so that the call that remains allowed does nothing that read(2) and write(2) could
+ * not. Results come in any order. Nothing is allocated by this process after volume_ring_open().
  *
  * A kill: the kernel lets go of the open file, and so of the lock on `data` that a successor waits
  * for, when the last of what is under way has ended.
