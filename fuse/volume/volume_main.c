@@ -2,6 +2,7 @@
  * the descriptors that volume_format.h names; volume.h has the order of a start. */
 #define FUSE_USE_VERSION 314
 #include "cleanup.h"
+#include "clock.h"
 #include "fault.h"
 #include "volume.h"
 #include "volume_confine.h"
@@ -49,13 +50,6 @@ static struct gate confined = {.lock = PTHREAD_MUTEX_INITIALIZER,
 static struct gate begun = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
 static struct server servers[VOLUME_THREADS];
 static pthread_attr_t stacks[VOLUME_THREADS + 1];
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
-}
 
 /* What kind of end a failure is; says why where varved looks. */
 static int fail(struct live_map_header *header, const struct err *err)
@@ -131,7 +125,7 @@ static int open_files(const char *directory, struct err *err)
     if (rc < 0)
         return rc;
     /* From here on this process is the worker. The time first, as keeper takes both together. */
-    atomic_store(&volume.header->heartbeat_ns, now_ns());
+    atomic_store(&volume.header->heartbeat_ns, (uint64_t)clock_now_ns());
     atomic_store(&volume.header->pid, (uint32_t)getpid());
     volume_opens_settle(volume.header); /* before the control loop may be asked to close */
     rc = map_log_open(volume.dir_fd, volume.header->uuid, atomic_load(&volume.header->size), NULL,

@@ -9,8 +9,8 @@
  * otherwise (a flush, a discard, the first write into a chunk) it does itself when its ring is
  * empty and another thread has nothing to do, which leads from then on; else it gives it to the
  * others as a task. Without a ring everything may wait. So the thread that leads waits for nothing
- * but requests and its ring, and the others have nothing under way in theirs. A flush is an
- * exception: most are over sooner than another thread could be woken, and what comes next mostly
+ * but requests and its ring, and the others have no read or write under way in theirs. A flush is
+ * an exception: most are over sooner than another thread could be woken, and what comes next mostly
  * waits for it. So its thread goes on leading, but is *lent*: another one looks after
  * VOLUME_LEND_MS and leads if the flush is not over; it keeps looking for VOLUME_WATCH_MS after the
  * last flush.

@@ -2,6 +2,7 @@
 #include "volume_session.h"
 
 #include "cleanup.h"
+#include "clock.h"
 #include "fault.h"
 #include "volume_spin.h"
 
@@ -12,7 +13,6 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 
 /* Newer than the headers of Debian 12. */
 #define INIT_HAS_RESEND (UINT64_C(1) << 39)
@@ -297,13 +297,6 @@ static void serve_request(struct volume_session *session, struct volume_slot *sl
     fuse_session_process_buf(session->fuse, &buffer);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
-}
-
 /* Until there is a request, or something in the ring has ended. */
 static void sleep_until_news(const struct volume_session *session, const struct volume_slot *slot)
 {
@@ -338,11 +331,11 @@ static bool lead(struct volume_session *session, struct volume_slot *slot, struc
     while (slot->leads && !gone) {
         if (look(session, slot, &gone)) {
             volume_spin_busy(spin);
-        } else if (session->spins && volume_spin_again(spin, now_ns())) {
+        } else if (session->spins && volume_spin_again(spin, (uint64_t)clock_now_ns())) {
             (void)sched_yield();
         } else if (!gone) {
             sleep_until_news(session, slot);
-            volume_spin_woken(spin, now_ns());
+            volume_spin_woken(spin, (uint64_t)clock_now_ns());
         }
     }
     if (slot->leads)
