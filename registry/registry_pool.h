@@ -1,0 +1,84 @@
+/* registry_pool.h - the node's one transport to all registries: a thread on libcurl's multi
+ * interface, and what the jobs of one registry share.
+ *
+ * Job: runs the curl handles of registry_exchange.c. All connections are in one multi handle, so
+ * whoever asks next finds one that is ready; HTTP/2 is used where a server offers it.
+ *
+ * Origins: a registry is its scheme, host and port. Each has
+ *   - a budget: at most `connections` exchanges at a time, given out in order of arrival, however
+ *     many jobs and threads ask. An exchange with another origin (an object store that a download
+ *     is redirected to) counts for that one. Nobody waits for a slot while holding one;
+ *   - a time before which nothing is asked, which a 429 or 503 with Retry-After sets for all;
+ *   - traits: what was learned about the server and is not to be found out with each blob. They
+ *     live as long as the pool.
+ *
+ * The transport's thread never runs a caller's code: bytes of bodies go through a registry_pipe
+ * to and from the thread that asked.
+ *
+ * Threads: everything here may be called by several threads at once, but for opening and closing.
+ * curl is told to leave signals alone, so the program ignores SIGPIPE.
+ */
+#pragma once
+
+#include "remote.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    REGISTRY_POOL_CONNECTIONS = 8, /* default of the budget */
+    REGISTRY_POOL_CONNECTIONS_MAX = 64,
+    REGISTRY_POOL_ASK_MS = 250,       /* whoever waits is asked so often whether to go on */
+    REGISTRY_POOL_ORIGINS_MAX = 1024, /* idle ones beyond are forgotten, oldest first */
+};
+
+struct registry_pool;
+
+struct registry_pool_options {
+    long connections;      /* for each origin; 0: the default */
+    const char *auth_file; /* see registry_credentials.h; NULL: the usual places */
+};
+
+/* Starts the thread. Copies the options. */
+int registry_pool_open(const struct registry_pool_options *options, struct registry_pool **ret,
+                       struct err *err);
+/* Ends the thread and closes all connections. Nobody may be in a call. NULL is fine. */
+void registry_pool_close(struct registry_pool *pool);
+
+/* Who waits, and may be asked to stop (remote.h); `progress` may be NULL. */
+struct registry_waiter {
+    remote_progress progress;
+    void *arg;
+    uint64_t done; /* what it is told while nothing moves */
+    uint64_t total;
+};
+
+/* Waits until the origin of `url` has a free slot and its pause is over, and takes the slot.
+ * ERR_CANCELLED when the waiter asks for the end. */
+int registry_pool_enter(struct registry_pool *pool, const char *url,
+                        const struct registry_waiter *waiter, struct err *err);
+void registry_pool_leave(struct registry_pool *pool, const char *url);
+
+/* Nothing is asked of this origin for `ms`, unless a longer pause is set already. */
+void registry_pool_pause(struct registry_pool *pool, const char *url, int64_t ms);
+/* Sleeps, asking the waiter. 0, or ERR_CANCELLED. */
+int registry_pool_sleep(int64_t ms, const struct registry_waiter *waiter, struct err *err);
+
+/* What is known of a registry. Zero is what is supposed of an unknown one. */
+struct registry_traits {
+    uint64_t chunk_max; /* 413 was answered to more; 0: no limit is known */
+    uint64_t body_max;  /* the same for one body with a whole blob */
+    bool no_patch;      /* answers PATCH with 404, 405, 411 or 501 */
+    bool no_delete;     /* answers DELETE with 405 or UNSUPPORTED */
+    bool no_range;      /* answers a Range with 200 */
+    bool no_referrers;  /* has no referrers API */
+    bool no_tag_delete; /* deletes by digest only */
+};
+struct registry_traits registry_pool_traits(struct registry_pool *pool, const char *url);
+/* Changes the traits of an origin under the lock. */
+typedef void registry_traits_change(void *arg, struct registry_traits *traits);
+void registry_pool_learn(struct registry_pool *pool, const char *url,
+                         registry_traits_change *change, void *arg);
+
+/* Tokens and credentials of the pool (registry_auth.h). */
+struct registry_auth *registry_pool_auth(struct registry_pool *pool);
