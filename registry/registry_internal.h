@@ -26,7 +26,7 @@ int registry_blob_stat(struct remote *remote, const char *repository, const stru
 int registry_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
                       int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
 int registry_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
-                      remote_sink sink, void *sink_arg, remote_progress progress,
+                      uint64_t size, remote_sink sink, void *sink_arg, remote_progress progress,
                       void *progress_arg, struct err *err);
 int registry_manifest_get(struct remote *remote, const char *repository, const char *reference,
                           remote_progress progress, void *progress_arg, struct remote_manifest *ret,
@@ -34,4 +34,4 @@ int registry_manifest_get(struct remote *remote, const char *repository, const c
 int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,
                           const char *media_type, const void *bytes, size_t len, struct err *err);
 int registry_manifest_delete(struct remote *remote, const char *repository,
-                             const struct digest *digest, struct err *err);
+                             const struct digest *digest, const char *only, struct err *err);

@@ -204,8 +204,9 @@ int registry_manifest_put(struct remote *remote, const char *repository, const c
 }
 
 int registry_manifest_delete(struct remote *remote, const char *repository,
-                             const struct digest *digest, struct err *err)
+                             const struct digest *digest, const char *only, struct err *err)
 {
+    (void)only; /* a registry cannot look and delete in one step */
     struct registry *registry = registry_of(remote);
     struct digest_text text = digest_format(digest);
     int rc = check_names(repository, text.s, err);

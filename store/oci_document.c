@@ -19,16 +19,6 @@ static bool has(const json_t *document, const char *key)
     return member && !json_is_null(member);
 }
 
-static const char *static_name(const char *media_type)
-{
-    static const char *const known[] = {OCI_MEDIA_MANIFEST, OCI_MEDIA_INDEX, DOCKER_MEDIA_MANIFEST,
-                                        DOCKER_MEDIA_LIST};
-    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-        if (strcmp(media_type, known[i]) == 0)
-            return known[i];
-    return NULL;
-}
-
 /* Decides the media type from what was announced, what the document says and what it looks like,
  * all of which must agree. */
 static int decide_type(const json_t *document, const char *announced, const char **ret,
@@ -46,7 +36,7 @@ static int decide_type(const json_t *document, const char *announced, const char
     const char *type = own ? own : announced;
     if (!type)
         type = looks_like_index ? OCI_MEDIA_INDEX : OCI_MEDIA_MANIFEST;
-    const char *known = static_name(type);
+    const char *known = oci_media_known(type);
     if (!known)
         return err_fail(err, ERR_UNSUPPORTED,
                         "'%.100s' is neither an image manifest nor an image index", type);

@@ -83,6 +83,8 @@ void oci_config_free(struct oci_config *config);
 bool oci_media_is_index(const char *media_type);
 /* Whether bytes of this media type are an image manifest. */
 bool oci_media_is_manifest(const char *media_type);
+/* The static name of one of the four media types of manifests and indexes; NULL for others. */
+const char *oci_media_known(const char *media_type);
 /* Whether a layer of this media type can be read here. Foreign layers cannot. */
 bool oci_media_is_layer(const char *media_type);
 /* The OCI name of a Docker media type; others are returned as they are. */

@@ -33,6 +33,16 @@ bool oci_media_is_manifest(const char *media_type)
     return strcmp(oci_media_to_oci(media_type), OCI_MEDIA_MANIFEST) == 0;
 }
 
+const char *oci_media_known(const char *media_type)
+{
+    static const char *const known[] = {OCI_MEDIA_MANIFEST, OCI_MEDIA_INDEX, DOCKER_MEDIA_MANIFEST,
+                                        DOCKER_MEDIA_LIST};
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        if (strcmp(media_type, known[i]) == 0)
+            return known[i];
+    return NULL;
+}
+
 bool oci_media_is_layer(const char *media_type)
 {
     static const char *const types[] = {OCI_MEDIA_LAYER, OCI_MEDIA_LAYER_GZIP,

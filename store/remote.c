@@ -1,8 +1,8 @@
 #include "remote.h"
 
 #include "oci_image.h"
+#include "remote_internal.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 void remote_manifest_free(struct remote_manifest *manifest)
@@ -41,7 +41,7 @@ char *remote_reference(const struct remote *remote, const char *repository,
 
 /* Lower-case components of letters and digits, with separators inside of them only; so no name
  * leaves its place in a path or URL. */
-static int check_repository(const char *repository, struct err *err)
+int remote_check_repository(const char *repository, struct err *err)
 {
     static const char alnum[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     size_t len = strlen(repository);
@@ -57,7 +57,7 @@ static int check_repository(const char *repository, struct err *err)
     return err_fail(err, ERR_INVALID, "'%.300s' is not the name of a repository", repository);
 }
 
-static int check_tag(const char *tag, struct err *err)
+int remote_check_tag(const char *tag, struct err *err)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "_.-";
@@ -73,175 +73,13 @@ static bool is_digest(const char *reference, struct digest *ret)
     return digest_parse(reference, ret, NULL) == 0;
 }
 
-static int check_reference(const char *repository, const char *reference, struct err *err)
+int remote_check_reference(const char *repository, const char *reference, struct err *err)
 {
     struct digest digest;
-    int rc = check_repository(repository, err);
+    int rc = remote_check_repository(repository, err);
     if (rc < 0 || is_digest(reference, &digest))
         return rc;
-    return check_tag(reference, err);
-}
-
-int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
-                        uint64_t size, struct err *err)
-{
-    uint64_t have = UINT64_MAX;
-    int rc = check_repository(repository, err);
-    if (rc == 0)
-        rc = remote->ops->blob_stat(remote, repository, digest, &have, err);
-    if (rc < 0)
-        return err_wrap(err, rc, "cannot look for blob %s in %s", digest_format(digest).s,
-                        remote->url);
-    if (rc == 0)
-        return err_fail(err, ERR_NOT_FOUND, "%s does not have blob %s in %s", remote->url,
-                        digest_format(digest).s, repository);
-    if (have != UINT64_MAX && have != size)
-        return err_fail(err, ERR_DIGEST,
-                        "%s has blob %s with %" PRIu64 " bytes, but it should have %" PRIu64,
-                        remote->url, digest_format(digest).s, have, size);
-    return 0;
-}
-
-/* A refused upload may be the fault of the local file; then that is what the user must know. */
-static int explain_upload(struct blobs *blobs, const struct digest *digest, int rc, struct err *err)
-{
-    struct err local = ERR_INIT;
-    if (err && (err->code == ERR_UNREACHABLE || err->code == ERR_CANCELLED))
-        return rc;
-    int verified = blobs_verify(blobs, digest, &local);
-    if (verified == 0 || (local.code != ERR_DIGEST && local.code != ERR_NOT_FOUND))
-        return rc;
-    if (err)
-        *err = local;
-    return verified;
-}
-
-int remote_push_blob(struct remote *remote, const char *repository, struct blobs *blobs,
-                     const struct digest *digest, remote_progress progress, void *arg,
-                     bool *ret_uploaded, struct err *err)
-{
-    int rc = check_repository(repository, err);
-    if (rc < 0)
-        return rc;
-    uint64_t size;
-    cleanup_fd int fd = blobs_open_blob(blobs, digest, &size, err);
-    if (fd < 0)
-        return fd;
-    uint64_t have = UINT64_MAX;
-    rc = remote->ops->blob_stat(remote, repository, digest, &have, err);
-    if (rc < 0)
-        return err_wrap(err, rc, "cannot look for blob %s in %s", digest_format(digest).s,
-                        remote->url);
-    bool present = rc == 1 && have == size;
-    if (!present) {
-        rc = remote->ops->blob_put(remote, repository, digest, fd, size, progress, arg, err);
-        if (rc < 0)
-            rc = explain_upload(blobs, digest, rc, err);
-        else
-            rc = remote_confirm_blob(remote, repository, digest, size, err);
-        if (rc < 0)
-            return err_wrap(err, rc, "cannot push blob %s to %s", digest_format(digest).s,
-                            remote->url);
-    }
-    if (ret_uploaded)
-        *ret_uploaded = !present;
-    return 0;
-}
-
-/* A download on its way into the store. */
-struct pull {
-    struct blob_writer writer;
-    uint64_t size; /* UINT64_MAX: any */
-    remote_progress progress;
-    void *arg;
-    const struct remote_watch *watch; /* NULL: nobody */
-    int rc; /* of the first failure here, whatever the implementation makes of it */
-};
-
-static int on_pull_progress(void *arg, uint64_t done, uint64_t total)
-{
-    const struct pull *pull = arg;
-    (void)done;
-    total = pull->size == UINT64_MAX ? 0 : pull->size;
-    return pull->progress ? pull->progress(pull->arg, pull->writer.size, total) : 0;
-}
-
-static int take(struct pull *pull, const void *bytes, size_t len, struct err *err)
-{
-    if (pull->size != UINT64_MAX && len > pull->size - pull->writer.size)
-        return err_fail(err, ERR_DIGEST, "more than the announced %" PRIu64 " bytes arrive",
-                        pull->size);
-    int rc = blob_writer_write(&pull->writer, bytes, len, err);
-    if (rc == 0 && pull->watch)
-        rc = pull->watch->grown(pull->watch->arg, pull->writer.size, err);
-    if (rc < 0)
-        return rc;
-    if (on_pull_progress(pull, 0, 0) != 0)
-        return err_fail(err, ERR_CANCELLED, "the download was cancelled");
-    return 0;
-}
-
-static int pull_sink(void *arg, const void *bytes, size_t len, struct err *err)
-{
-    struct pull *pull = arg;
-    if (pull->rc == 0)
-        pull->rc = take(pull, bytes, len, err);
-    return pull->rc;
-}
-
-static int tell_begun(const struct pull *pull, struct err *err)
-{
-    if (!pull->watch)
-        return 0;
-    cleanup_fd int fd = blob_writer_open_reader(&pull->writer, err);
-    return fd < 0 ? fd : pull->watch->begun(pull->watch->arg, fd, err);
-}
-
-static int download(struct remote *remote, const char *repository, struct blobs *blobs,
-                    const struct digest *digest, struct pull *pull, struct err *err)
-{
-    uint64_t limit = pull->size == UINT64_MAX ? (uint64_t)OCI_BLOB_BYTES_MAX : pull->size;
-    int rc = blob_writer_begin(blobs, limit, &pull->writer, err);
-    if (rc == 0)
-        rc = tell_begun(pull, err);
-    if (rc < 0)
-        return rc;
-    rc = remote->ops->blob_get(remote, repository, digest, pull_sink, pull, on_pull_progress, pull,
-                               err);
-    if (rc >= 0)
-        rc = pull->rc;
-    struct digest found;
-    if (rc == 0)
-        rc = blob_writer_commit(&pull->writer, digest, pull->size, &found, err);
-    return rc;
-}
-
-int remote_pull_blob(struct remote *remote, const char *repository, struct blobs *blobs,
-                     const struct digest *digest, uint64_t size, remote_progress progress,
-                     void *arg, const struct remote_watch *watch, bool *ret_downloaded,
-                     struct err *err)
-{
-    int rc = check_repository(repository, err);
-    if (rc < 0)
-        return rc;
-    int present = blobs_settle(blobs, digest, size, err);
-    if (present < 0)
-        return present;
-    if (!present) {
-        struct pull pull = {.writer = BLOB_WRITER_INIT,
-                            .size = size,
-                            .progress = progress,
-                            .arg = arg,
-                            .watch = watch};
-        rc = download(remote, repository, blobs, digest, &pull, err);
-        blob_writer_free(&pull.writer);
-        if (rc < 0)
-            return err_wrap(err, rc, "cannot fetch blob %s from %s", digest_format(digest).s,
-                            remote->url);
-    }
-    if (ret_downloaded)
-        *ret_downloaded = !present;
-    return 0;
+    return remote_check_tag(reference, err);
 }
 
 /* Size and kind of a manifest's bytes, and that they are what they are announced as (I6). */
@@ -281,7 +119,7 @@ int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
                                 struct remote_manifest *ret, struct err *err)
 {
     cleanup_remote_manifest struct remote_manifest manifest = {.bytes = NULL};
-    int rc = check_reference(repository, reference, err);
+    int rc = remote_check_reference(repository, reference, err);
     if (rc < 0)
         return rc;
     rc = remote->ops->manifest_get(remote, repository, reference, progress, arg, &manifest, err);
@@ -314,9 +152,9 @@ static int put_and_read_back(struct remote *remote, const char *repository, cons
 int remote_manifest_put(struct remote *remote, const char *repository, const char *tag,
                         const char *media_type, const void *bytes, size_t len, struct err *err)
 {
-    int rc = check_repository(repository, err);
+    int rc = remote_check_repository(repository, err);
     if (rc == 0 && tag)
-        rc = check_tag(tag, err);
+        rc = remote_check_tag(tag, err);
     if (rc < 0)
         return rc;
     rc = put_and_read_back(remote, repository, tag, media_type, bytes, len, err);
@@ -326,12 +164,50 @@ int remote_manifest_put(struct remote *remote, const char *repository, const cha
     return 0;
 }
 
+int remote_manifest_stat(struct remote *remote, const char *repository, const char *reference,
+                         remote_progress progress, void *arg, struct remote_manifest_stat *ret,
+                         struct err *err)
+{
+    struct digest wanted;
+    struct remote_manifest_stat stat = {.size = UINT64_MAX};
+    int rc = remote_check_reference(repository, reference, err);
+    if (rc == 0)
+        rc = remote->ops->manifest_stat(remote, repository, reference, progress, arg, &stat, err);
+    if (rc == 0 && is_digest(reference, &wanted) && !digest_equal(&wanted, &stat.digest))
+        rc = err_fail(err, ERR_DIGEST, "there it has the digest %s", digest_format(&stat.digest).s);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot look for the manifest %s of %s in %s", reference,
+                        repository, remote->url);
+    *ret = stat;
+    return 0;
+}
+
+int remote_manifest_swap(struct remote *remote, const char *repository, const char *tag,
+                         const struct digest *expected, const char *media_type, const void *bytes,
+                         size_t len, struct err *err)
+{
+    const char *type = NULL;
+    int rc = remote_check_repository(repository, err);
+    if (rc == 0)
+        rc = remote_check_tag(tag, err);
+    if (rc == 0 && !remote->ops->manifest_swap)
+        rc = err_fail(err, ERR_UNSUPPORTED, "a registry has no compare and swap");
+    if (rc == 0 && bytes)
+        rc = check_manifest(bytes, len, media_type, &type, err);
+    if (rc == 0)
+        rc = remote->ops->manifest_swap(remote, repository, tag, expected, type, bytes, len, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot change what %s:%s names in %s", repository, tag,
+                        remote->url);
+    return 0;
+}
+
 int remote_manifest_delete(struct remote *remote, const char *repository,
                            const struct digest *digest, struct err *err)
 {
-    int rc = check_repository(repository, err);
+    int rc = remote_check_repository(repository, err);
     if (rc == 0)
-        rc = remote->ops->manifest_delete(remote, repository, digest, err);
+        rc = remote->ops->manifest_delete(remote, repository, digest, NULL, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot delete the manifest %s of %s in %s",
                         digest_format(digest).s, repository, remote->url);

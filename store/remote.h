@@ -19,6 +19,7 @@
 #include "blobs.h"
 #include "digest.h"
 #include "err.h"
+#include "oci_image.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,6 +28,9 @@ struct remote;
 
 enum {
     REMOTE_MANIFEST_MAX = 4 << 20, /* bytes; docker-registry accepts no larger ones */
+    REMOTE_TAGS_MAX = 100000,      /* of one repository; more are ERR_TOO_LARGE */
+    REMOTE_REFERRERS_MAX = 10000,  /* of one manifest */
+    REMOTE_READ_MAX = 64 << 20,    /* bytes of a blob that are read into memory at once */
 };
 
 struct remote_manifest {
@@ -37,6 +41,33 @@ struct remote_manifest {
 };
 void remote_manifest_free(struct remote_manifest *manifest);
 #define cleanup_remote_manifest cleanup_with(remote_manifest_free)
+
+/* What a remote tells of a manifest without sending it. */
+struct remote_manifest_stat {
+    struct digest digest;
+    uint64_t size;          /* UINT64_MAX: it does not say */
+    const char *media_type; /* static, one of the four kinds; NULL: it does not say */
+};
+
+/* The tags of a repository, in byte order, each once. */
+struct remote_tags {
+    char **names; /* owned, like the array */
+    size_t count;
+};
+void remote_tags_free(struct remote_tags *tags);
+#define cleanup_remote_tags cleanup_with(remote_tags_free)
+
+/* Manifests whose subject is another one (OCI distribution-spec 1.1, "Listing Referrers"). */
+struct remote_referrer {
+    struct oci_descriptor descriptor; /* owned */
+    char *artifact_type;              /* NULL: it does not say; owned */
+};
+struct remote_referrers {
+    struct remote_referrer *list; /* owned */
+    size_t count;
+};
+void remote_referrers_free(struct remote_referrers *referrers);
+#define cleanup_remote_referrers cleanup_with(remote_referrers_free)
 
 /* Takes the bytes of a download; a failure ends it. */
 typedef int (*remote_sink)(void *arg, const void *bytes, size_t len, struct err *err);
@@ -63,22 +94,54 @@ struct remote_ops {
      * after the remote has confirmed the digest. */
     int (*blob_put)(struct remote *remote, const char *repository, const struct digest *digest,
                     int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
-    /* Sends the blob's bytes to the sink, in order. Where a peer can be silent, `progress` (may be
-     * NULL) is called at least once a second all the time, so that it can ask for the end. */
+    /* Sends the blob's bytes to the sink, in order, on the calling thread. `size` is what it should
+     * have, UINT64_MAX when that is not known; the sink may be given others. Where a peer can be
+     * silent, `progress` (may be NULL) is called at least once a second all the time, so that it
+     * can ask for the end. */
     int (*blob_get)(struct remote *remote, const char *repository, const struct digest *digest,
-                    remote_sink sink, void *sink_arg, remote_progress progress, void *progress_arg,
-                    struct err *err);
+                    uint64_t size, remote_sink sink, void *sink_arg, remote_progress progress,
+                    void *progress_arg, struct err *err);
+    /* Reads `len` bytes from `offset` on. A blob that ends before is ERR_DIGEST. `progress` as for
+     * blob_get, here and below. */
+    int (*blob_read)(struct remote *remote, const char *repository, const struct digest *digest,
+                     uint64_t offset, void *into, size_t len, remote_progress progress,
+                     void *progress_arg, struct err *err);
     /* ERR_NOT_FOUND when there is none. `progress` as for blob_get. */
     int (*manifest_get)(struct remote *remote, const char *repository, const char *reference,
                         remote_progress progress, void *progress_arg, struct remote_manifest *ret,
                         struct err *err);
-    /* Stores a manifest under a tag, or under its digest alone when tag is NULL. */
+    /* As manifest_get, without the bytes where the remote can tell. */
+    int (*manifest_stat)(struct remote *remote, const char *repository, const char *reference,
+                         remote_progress progress, void *progress_arg,
+                         struct remote_manifest_stat *ret, struct err *err);
+    /* Stores a manifest under a tag, or under its digest alone when tag is NULL. One that has a
+     * subject is among the subject's referrers afterwards. */
     int (*manifest_put)(struct remote *remote, const char *repository, const char *tag,
                         const char *media_type, const void *bytes, size_t len, struct err *err);
     /* Deletes by digest, with every tag of the repository that points to it. ERR_NOT_FOUND when it
-     * is gone already; ERR_REFUSED when the remote does not allow deleting. */
+     * is gone already; ERR_REFUSED when the remote does not allow deleting. `only` NULL: whatever
+     * points to it; else the one tag ("": none) that may, and a remote that can look and delete in
+     * one step answers ERR_CONFLICT when another one does. */
     int (*manifest_delete)(struct remote *remote, const char *repository,
-                           const struct digest *digest, struct err *err);
+                           const struct digest *digest, const char *only, struct err *err);
+    /* Makes the tag name another manifest only if it names `expected` now (NULL: nothing), in one
+     * step; ERR_CONFLICT otherwise. `bytes` NULL: the tag is removed. NULL where the remote has no
+     * such operation. */
+    int (*manifest_swap)(struct remote *remote, const char *repository, const char *tag,
+                         const struct digest *expected, const char *media_type, const void *bytes,
+                         size_t len, struct err *err);
+    /* All tags. A repository that is not there has none. */
+    int (*tags_list)(struct remote *remote, const char *repository, remote_progress progress,
+                     void *progress_arg, struct remote_tags *ret, struct err *err);
+    /* Removes a tag from the manifest `expected` (NULL: whatever it names) and leaves that and its
+     * other tags. ERR_NOT_FOUND when the tag is gone already or names something else; ERR_REFUSED
+     * when the remote does not allow it. */
+    int (*tag_delete)(struct remote *remote, const char *repository, const char *tag,
+                      const struct digest *expected, struct err *err);
+    /* What refers to a manifest, which need not be there. */
+    int (*referrers_list)(struct remote *remote, const char *repository,
+                          const struct digest *subject, remote_progress progress,
+                          void *progress_arg, struct remote_referrers *ret, struct err *err);
     /* Frees the implementation's parts and the structure itself, which remote_close() has freed
      * the strings of. */
     void (*close)(struct remote *remote);
@@ -130,5 +193,56 @@ int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
  * that it names. */
 int remote_manifest_put(struct remote *remote, const char *repository, const char *tag,
                         const char *media_type, const void *bytes, size_t len, struct err *err);
+/* What stands under a tag or digest; `progress` (may be NULL) can ask for the end. */
+int remote_manifest_stat(struct remote *remote, const char *repository, const char *reference,
+                         remote_progress progress, void *arg, struct remote_manifest_stat *ret,
+                         struct err *err);
+/* Compare and swap of a tag: see the operation. ERR_UNSUPPORTED where the remote has none.
+ * `media_type` as for remote_manifest_put(). */
+int remote_manifest_swap(struct remote *remote, const char *repository, const char *tag,
+                         const struct digest *expected, const char *media_type, const void *bytes,
+                         size_t len, struct err *err);
+/* Deletes a manifest with all its tags, whoever else needs it; remote_delete() looks first. */
 int remote_manifest_delete(struct remote *remote, const char *repository,
                            const struct digest *digest, struct err *err);
+
+int remote_tags_list(struct remote *remote, const char *repository, remote_progress progress,
+                     void *arg, struct remote_tags *ret, struct err *err);
+int remote_tag_delete(struct remote *remote, const char *repository, const char *tag,
+                      const struct digest *expected, struct err *err);
+/* `artifact_type` NULL: of all types. */
+int remote_referrers_list(struct remote *remote, const char *repository,
+                          const struct digest *subject, const char *artifact_type,
+                          remote_progress progress, void *arg, struct remote_referrers *ret,
+                          struct err *err);
+
+/* Reads part of a blob into memory; not checked against its digest, which is the caller's to do by
+ * other means (I6). */
+int remote_blob_read(struct remote *remote, const char *repository, const struct digest *digest,
+                     uint64_t offset, void *into, size_t len, remote_progress progress, void *arg,
+                     struct err *err);
+/* Reads a blob back and compares digest and size: ERR_NOT_FOUND without it, ERR_DIGEST for other
+ * bytes. */
+int remote_verify_blob(struct remote *remote, const char *repository, const struct digest *digest,
+                       uint64_t size, remote_progress progress, void *arg, struct err *err);
+
+/* What became of a manifest that its owner does not need any more. */
+enum remote_deleted {
+    REMOTE_DELETED,   /* the remote was asked and agreed */
+    REMOTE_ABSENT,    /* it was gone already */
+    REMOTE_KEPT,      /* another tag or an index names it, or nobody can tell whether one does */
+    REMOTE_UNDELETED, /* the remote was asked and refused */
+};
+struct remote_deletion {
+    enum remote_deleted state;
+    bool untagged;              /* the owner's tag does not name it any more */
+    char message[ERR_TEXT_MAX]; /* why it was kept or refused, or "" */
+};
+/* Takes a tag away from a manifest, and deletes the manifest unless something else in the
+ * repository needs it: all tags are listed, and each is asked for what it names; of those that
+ * name an index the index is read, and those in it. `tag` NULL: it has none. A tag that names
+ * another manifest meanwhile is left alone. A remote that does not answer, or answers nonsense, is
+ * a failure, and nothing was deleted. */
+int remote_delete(struct remote *remote, const char *repository, const struct digest *digest,
+                  const char *tag, remote_progress progress, void *arg, struct remote_deletion *ret,
+                  struct err *err);

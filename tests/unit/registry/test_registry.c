@@ -130,12 +130,12 @@ static void bad_names_go_into_no_url(void **state)
         const char *name = repositories[i];
         assert_int_equal(ops->blob_stat(remote, name, &digest, &size, NULL), -EINVAL);
         assert_int_equal(ops->blob_put(remote, name, &digest, -1, 0, NULL, NULL, NULL), -EINVAL);
-        assert_int_equal(ops->blob_get(remote, name, &digest, NULL, NULL, NULL, NULL, NULL),
+        assert_int_equal(ops->blob_get(remote, name, &digest, 1, NULL, NULL, NULL, NULL, NULL),
                          -EINVAL);
         assert_int_equal(ops->manifest_get(remote, name, "t", NULL, NULL, &manifest, NULL),
                          -EINVAL);
         assert_int_equal(ops->manifest_put(remote, name, "t", "a/b", "{}", 2, NULL), -EINVAL);
-        assert_int_equal(ops->manifest_delete(remote, name, &digest, NULL), -EINVAL);
+        assert_int_equal(ops->manifest_delete(remote, name, &digest, NULL, NULL), -EINVAL);
     }
     for (size_t i = 0; i < ARRAY_SIZE(references); i++) {
         struct err err = ERR_INIT;

@@ -44,8 +44,8 @@ static int put_hello(struct registry_fixture *fixture, struct err *err)
 static int get_hello(struct registry_fixture *fixture, struct buf *body, struct err *err)
 {
     struct digest digest = hello_digest();
-    return fixture->remote->ops->blob_get(fixture->remote, "a/n", &digest, registry_fixture_add,
-                                          body, NULL, NULL, err);
+    return fixture->remote->ops->blob_get(fixture->remote, "a/n", &digest, UINT64_MAX,
+                                          registry_fixture_add, body, NULL, NULL, err);
 }
 
 static void stat_tells_presence_and_size(void **state)
@@ -316,8 +316,8 @@ static void failure_of_the_sink_comes_through(void **state)
         fixture, {"GET", "", .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"});
     struct digest digest = hello_digest();
     struct err err = ERR_INIT;
-    assert_int_equal(fixture->remote->ops->blob_get(fixture->remote, "n", &digest, full_sink, NULL,
-                                                    NULL, NULL, &err),
+    assert_int_equal(fixture->remote->ops->blob_get(fixture->remote, "n", &digest, UINT64_MAX,
+                                                    full_sink, NULL, NULL, NULL, &err),
                      -ENOSPC);
     assert_int_equal(err.code, ERR_NO_SPACE);
     assert_non_null(strstr(err.text, "the disk is full"));
@@ -346,8 +346,8 @@ static void silence_can_be_ended(void **state)
         struct remote_manifest manifest;
         struct err err = ERR_INIT;
         int calls = 0;
-        assert_true(ops->blob_get(fixture->remote, "n", &digest, registry_fixture_add, &body,
-                                  stop_at_second_call, &calls, &err) < 0);
+        assert_true(ops->blob_get(fixture->remote, "n", &digest, UINT64_MAX, registry_fixture_add,
+                                  &body, stop_at_second_call, &calls, &err) < 0);
         assert_int_equal(err.code, ERR_CANCELLED);
         assert_int_equal(calls, 2);
         calls = 0;

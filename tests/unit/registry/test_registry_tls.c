@@ -181,7 +181,8 @@ static void client_certificates_stay_at_home(void **state)
     for (size_t i = 0; i < 3; i++) { /* also on connections that are used again */
         size_t len = 0;
         struct err err = ERR_INIT;
-        if (remote->ops->blob_get(remote, "n", &digest, discard, &len, NULL, NULL, &err) < 0)
+        if (remote->ops->blob_get(remote, "n", &digest, UINT64_MAX, discard, &len, NULL, NULL,
+                                  &err) < 0)
             fail_msg("%s", err.text);
         assert_int_equal(len, 5);
         assert_true(fake_http_at(fake, i)->client_cert);
@@ -289,8 +290,9 @@ static void real_registry_with_client_certificates(void **state)
     if (remote->ops->blob_put(remote, "prefix/n", &digest, fd, len, NULL, NULL, &err) < 0)
         fail_msg("%s", err.text);
     size_t got = 0;
-    assert_int_equal(
-        remote->ops->blob_get(remote, "prefix/n", &digest, discard, &got, NULL, NULL, NULL), 0);
+    assert_int_equal(remote->ops->blob_get(remote, "prefix/n", &digest, UINT64_MAX, discard, &got,
+                                           NULL, NULL, NULL),
+                     0);
     assert_int_equal(got, len);
     remote_close(remote);
     registry_server_stop(&server);

@@ -156,12 +156,12 @@ static int drip(void *arg, const void *bytes, size_t len, struct err *err)
 }
 
 static int slow_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
-                         remote_sink sink, void *arg, remote_progress progress, void *progress_arg,
-                         struct err *err)
+                         uint64_t size, remote_sink sink, void *arg, remote_progress progress,
+                         void *progress_arg, struct err *err)
 {
     struct slow_remote *slow = (struct slow_remote *)remote;
     struct slow_sink to = {.slow = slow, .sink = sink, .arg = arg};
-    return slow->inner->ops->blob_get(slow->inner, repository, digest, drip, &to, progress,
+    return slow->inner->ops->blob_get(slow->inner, repository, digest, size, drip, &to, progress,
                                       progress_arg, err);
 }
 

@@ -65,10 +65,10 @@ static int fake_blob_put(struct remote *remote, const char *repository, const st
 }
 
 static int fake_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
-                         remote_sink sink, void *arg, remote_progress progress, void *progress_arg,
-                         struct err *err)
+                         uint64_t size, remote_sink sink, void *arg, remote_progress progress,
+                         void *progress_arg, struct err *err)
 {
-    (void)repository, (void)digest;
+    (void)repository, (void)digest, (void)size;
     struct fake *fake = fake_of(remote);
     fake->gets++;
     (void)progress, (void)progress_arg;
@@ -112,9 +112,9 @@ static int fake_manifest_put(struct remote *remote, const char *repository, cons
 }
 
 static int fake_manifest_delete(struct remote *remote, const char *repository,
-                                const struct digest *digest, struct err *err)
+                                const struct digest *digest, const char *only, struct err *err)
 {
-    (void)repository, (void)digest;
+    (void)repository, (void)digest, (void)only;
     (void)err;
     fake_of(remote)->deletes++;
     return 0;

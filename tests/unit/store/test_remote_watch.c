@@ -14,10 +14,10 @@ static const char *const pieces[] = {"hello", " wor", "ld"};
 
 /* A remote with one blob that comes in pieces; silent for a while before each of them. */
 static int pieces_get(struct remote *remote, const char *repository, const struct digest *digest,
-                      remote_sink sink, void *sink_arg, remote_progress progress,
+                      uint64_t size, remote_sink sink, void *sink_arg, remote_progress progress,
                       void *progress_arg, struct err *err)
 {
-    (void)remote, (void)repository, (void)digest;
+    (void)remote, (void)repository, (void)digest, (void)size;
     for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
         if (progress && progress(progress_arg, 0, 0) != 0)
             return err_fail(err, ERR_CANCELLED, "cancelled in silence");

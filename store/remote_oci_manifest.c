@@ -1,0 +1,215 @@
+/* Manifests of a shared layout: fetching, storing, and compare and swap of a tag. */
+
+#include "fault.h"
+#include "remote_oci_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int get_by_tag(struct blobs *blobs, const char *repository, const char *tag,
+                      struct remote_manifest *ret, struct err *err)
+{
+    cleanup_json json_t *index = NULL;
+    cleanup_free char *name = remote_oci_name(repository, tag);
+    if (!name)
+        return err_errno(err, ENOMEM, "cannot look for a manifest");
+    int rc = blobs_index_load(blobs, &index, err);
+    if (rc < 0)
+        return rc;
+    size_t at = 0;
+    const json_t *manifests = json_object_get(index, "manifests");
+    rc = remote_oci_find(manifests, name, &at, err);
+    if (rc == 0)
+        return err_fail(err, ERR_NOT_FOUND, "there is no image '%s'", name);
+    return rc < 0 ? rc : remote_oci_read_entry(blobs, json_array_get(manifests, at), ret, err);
+}
+
+int remote_oci_manifest_get(struct remote *remote, const char *repository, const char *reference,
+                            remote_progress progress, void *progress_arg,
+                            struct remote_manifest *ret, struct err *err)
+{
+    (void)progress, (void)progress_arg; /* a disk is never silent */
+    struct digest digest;
+    if (digest_parse(reference, &digest, NULL) == 0)
+        return remote_oci_read(remote_oci_blobs(remote), &digest, NULL, ret, err);
+    return get_by_tag(remote_oci_blobs(remote), repository, reference, ret, err);
+}
+
+/* Manifests are small and on a disk, so they are read: what is told of them is true. */
+int remote_oci_manifest_stat(struct remote *remote, const char *repository, const char *reference,
+                             remote_progress progress, void *progress_arg,
+                             struct remote_manifest_stat *ret, struct err *err)
+{
+    cleanup_remote_manifest struct remote_manifest manifest = {.bytes = NULL};
+    int rc = remote_oci_manifest_get(remote, repository, reference, progress, progress_arg,
+                                     &manifest, err);
+    if (rc < 0)
+        return rc;
+    *ret = (struct remote_manifest_stat){.digest = manifest.digest,
+                                         .size = manifest.len,
+                                         .media_type = oci_media_known(manifest.media_type)};
+    return 0;
+}
+
+/* As a registry does: what a manifest names must be there before it, and stay after a power cut;
+ * another tool may have put it there without a sync (I3). */
+static int check_reference(struct blobs *blobs, const struct oci_descriptor *descriptor,
+                           struct err *err)
+{
+    struct err cause = ERR_INIT;
+    uint64_t size;
+    int rc = err_found(err, blobs_stat(blobs, &descriptor->digest, &size, &cause), &cause);
+    if (rc < 0)
+        return rc;
+    if (rc == 1 && size == (uint64_t)descriptor->size) {
+        rc = blobs_settle(blobs, &descriptor->digest, size, err);
+        return rc < 0 ? rc : 0;
+    }
+    struct digest_text text = digest_format(&descriptor->digest);
+    if (rc == 0)
+        rc = err_fail(err, ERR_REFUSED, "it names blob %s, which is not there", text.s);
+    else
+        rc = err_fail(err, ERR_REFUSED,
+                      "it names blob %s with %lld bytes, but there it has %" PRIu64, text.s,
+                      (long long)descriptor->size, size);
+    err_hint(err, "push the blobs before the manifest");
+    return rc;
+}
+
+static int check_references(struct blobs *blobs, const json_t *document, struct err *err)
+{
+    struct oci_descriptor *list;
+    size_t count;
+    int rc = oci_document_references(document, &list, &count, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = check_reference(blobs, &list[i], err);
+    oci_descriptor_free_all(list, count);
+    return rc;
+}
+
+/* Puts the entry into the list: over the one with its name, or at the end. A nameless one that is
+ * there already is left alone. */
+static int set_entry(json_t *manifests, json_t *entry, const char *repository, struct err *err)
+{
+    const char *name = blobs_index_name(entry);
+    size_t at = 0;
+    int found = 0;
+    if (name)
+        found = remote_oci_find(manifests, name, &at, err);
+    for (size_t i = 0; !name && i < json_array_size(manifests); i++) {
+        const json_t *have = json_array_get(manifests, i);
+        if (!blobs_index_name(have) && remote_oci_is_of(have, repository) &&
+            strcmp(remote_oci_digest(have), remote_oci_digest(entry)) == 0)
+            return 0;
+    }
+    if (found < 0)
+        return found;
+    int rc = found ? json_array_set(manifests, at, entry) : json_array_append(manifests, entry);
+    return rc < 0 ? err_errno(err, ENOMEM, "cannot change index.json") : 0;
+}
+
+/* Read, change, publish; the caller holds the lock. */
+static int publish_entry(struct blobs *blobs, json_t *entry, const char *repository,
+                         struct err *err)
+{
+    cleanup_json json_t *index = NULL;
+    int rc = blobs_index_load(blobs, &index, err);
+    if (rc == 0)
+        rc = set_entry(json_object_get(index, "manifests"), entry, repository, err);
+    if (rc == 0)
+        rc = FAULT_POINT("remote-oci.before-index", err);
+    if (rc == 0)
+        rc = blobs_index_store(blobs, index, err);
+    return rc;
+}
+
+/* What a tag has to name before it is changed. */
+struct expected {
+    bool any;
+    const struct digest *digest; /* NULL: nothing */
+};
+
+/* Whether the tag names what it should; the caller holds the lock. */
+static int check_expected(struct blobs *blobs, const char *repository, const char *tag,
+                          const struct expected *expected, struct err *err)
+{
+    cleanup_json json_t *index = NULL;
+    cleanup_free char *name = remote_oci_name(repository, tag);
+    if (!name)
+        return err_errno(err, ENOMEM, "cannot look for a manifest");
+    int rc = blobs_index_load(blobs, &index, err);
+    if (rc < 0)
+        return rc;
+    size_t at = 0;
+    const json_t *manifests = json_object_get(index, "manifests");
+    rc = remote_oci_find(manifests, name, &at, err);
+    if (rc < 0)
+        return rc;
+    const char *have = rc ? remote_oci_digest(json_array_get(manifests, at)) : "nothing";
+    struct digest_text wanted = {.s = "nothing"};
+    if (expected->digest)
+        wanted = digest_format(expected->digest);
+    if (strcmp(have, wanted.s) == 0)
+        return 0;
+    return err_fail(err, ERR_CONFLICT, "'%s' names %.80s, not %s as was expected", name, have,
+                    wanted.s);
+}
+
+static int store(struct blobs *blobs, const char *repository, const char *tag,
+                 const struct expected *expected, const char *media_type, const void *bytes,
+                 size_t len, struct err *err)
+{
+    cleanup_json json_t *document = NULL;
+    const char *type;
+    struct digest digest;
+    int rc = oci_document_load(bytes, len, media_type, &document, &type, err);
+    if (rc == 0)
+        rc = blobs_put(blobs, bytes, len, &digest, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *entry = remote_oci_entry(repository, tag, type, &digest, len);
+    if (!entry)
+        return err_errno(err, ENOMEM, "cannot change index.json");
+    cleanup_fd int lock = remote_oci_lock(blobs, err);
+    if (lock < 0)
+        return lock;
+    if (!expected->any)
+        rc = check_expected(blobs, repository, tag, expected, err);
+    /* Under the lock, so that nobody who removes blobs under it comes in between. */
+    if (rc == 0)
+        rc = check_references(blobs, document, err);
+    return rc < 0 ? rc : publish_entry(blobs, entry, repository, err);
+}
+
+int remote_oci_manifest_put(struct remote *remote, const char *repository, const char *tag,
+                            const char *media_type, const void *bytes, size_t len, struct err *err)
+{
+    const struct expected any = {.any = true};
+    return store(remote_oci_blobs(remote), repository, tag, &any, media_type, bytes, len, err);
+}
+
+/* Takes the name away from what it is expected to name. */
+static int swap_for_nothing(struct blobs *blobs, const char *repository, const char *tag,
+                            const struct expected *expected, struct err *err)
+{
+    cleanup_fd int lock = remote_oci_lock(blobs, err);
+    if (lock < 0)
+        return lock;
+    int rc = check_expected(blobs, repository, tag, expected, err);
+    if (rc < 0 || !expected->digest)
+        return rc;
+    return remote_oci_drop_tag(blobs, repository, tag, expected->digest, err);
+}
+
+int remote_oci_manifest_swap(struct remote *remote, const char *repository, const char *tag,
+                             const struct digest *expected, const char *media_type,
+                             const void *bytes, size_t len, struct err *err)
+{
+    struct blobs *blobs = remote_oci_blobs(remote);
+    const struct expected exactly = {.digest = expected};
+    if (!bytes)
+        return swap_for_nothing(blobs, repository, tag, &exactly, err);
+    return store(blobs, repository, tag, &exactly, media_type, bytes, len, err);
+}

@@ -1,0 +1,69 @@
+#include "remote_internal.h"
+
+#include <inttypes.h>
+
+int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
+                        uint64_t size, struct err *err)
+{
+    uint64_t have = UINT64_MAX;
+    int rc = remote_check_repository(repository, err);
+    if (rc == 0)
+        rc = remote->ops->blob_stat(remote, repository, digest, &have, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot look for blob %s in %s", digest_format(digest).s,
+                        remote->url);
+    if (rc == 0)
+        return err_fail(err, ERR_NOT_FOUND, "%s does not have blob %s in %s", remote->url,
+                        digest_format(digest).s, repository);
+    if (have != UINT64_MAX && have != size)
+        return err_fail(err, ERR_DIGEST,
+                        "%s has blob %s with %" PRIu64 " bytes, but it should have %" PRIu64,
+                        remote->url, digest_format(digest).s, have, size);
+    return 0;
+}
+
+/* A refused upload may be the fault of the local file; then that is what the user must know. */
+static int explain_upload(struct blobs *blobs, const struct digest *digest, int rc, struct err *err)
+{
+    struct err local = ERR_INIT;
+    if (err && (err->code == ERR_UNREACHABLE || err->code == ERR_CANCELLED))
+        return rc;
+    int verified = blobs_verify(blobs, digest, &local);
+    if (verified == 0 || (local.code != ERR_DIGEST && local.code != ERR_NOT_FOUND))
+        return rc;
+    if (err)
+        *err = local;
+    return verified;
+}
+
+int remote_push_blob(struct remote *remote, const char *repository, struct blobs *blobs,
+                     const struct digest *digest, remote_progress progress, void *arg,
+                     bool *ret_uploaded, struct err *err)
+{
+    int rc = remote_check_repository(repository, err);
+    if (rc < 0)
+        return rc;
+    uint64_t size;
+    cleanup_fd int fd = blobs_open_blob(blobs, digest, &size, err);
+    if (fd < 0)
+        return fd;
+    uint64_t have = UINT64_MAX;
+    rc = remote->ops->blob_stat(remote, repository, digest, &have, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot look for blob %s in %s", digest_format(digest).s,
+                        remote->url);
+    bool present = rc == 1 && have == size;
+    if (!present) {
+        rc = remote->ops->blob_put(remote, repository, digest, fd, size, progress, arg, err);
+        if (rc < 0)
+            rc = explain_upload(blobs, digest, rc, err);
+        else
+            rc = remote_confirm_blob(remote, repository, digest, size, err);
+        if (rc < 0)
+            return err_wrap(err, rc, "cannot push blob %s to %s", digest_format(digest).s,
+                            remote->url);
+    }
+    if (ret_uploaded)
+        *ret_uploaded = !present;
+    return 0;
+}
