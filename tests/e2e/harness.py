@@ -436,6 +436,8 @@ def attempt(function, scratch):
                           ("ERROR: AddressSanitizer", "runtime error:", "LeakSanitizer")),
                   f"sanitizer report in the log of {node.name}: {log_of(node)[-4000:]}")
             check_equal(node.leaks(), [], f"what {node.name} has left behind")
+        for thing in scratch.owned:
+            check_equal(getattr(thing, "faults", str)(), "", "faults of a server of the test")
         return None
     except Failed as failure:
         return str(failure) + "".join(f"\n{n.name}: {log_of(n)[-1500:]}" for n in nodes())

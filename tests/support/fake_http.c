@@ -1,72 +1,28 @@
 #include "fake_http.h"
 
 #include "cleanup.h"
+#include "fake_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <openssl/ssl.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum {
-    CONNECTIONS_MAX = 64,
     REQUESTS_MAX = 256,
     RULES_MAX = 32,
     HEAD_MAX = 64 * 1024, /* bytes of request line and headers */
     BODY_KEPT = 64 * 1024,
-    STALL_MAX_MS = 10 * 60 * 1000,
-};
-
-struct connection {
-    struct fake_http *fake;
-    int fd;   /* -1: unused; closed by the thread, shut down by fake_http_stop() under lock */
-    SSL *ssl; /* NULL for plain http */
-    pthread_t thread;
-    bool started;
 };
 
 struct fake_http {
-    int listener;
-    int port;
-    SSL_CTX *tls; /* NULL for plain http */
-    pthread_t acceptor;
+    struct fake_server *server;
     pthread_mutex_t lock;
-    pthread_cond_t stopped;
-    bool stop;                                        /* guarded by lock */
-    struct connection connections[CONNECTIONS_MAX];   /* fd: guarded by lock */
-    size_t connection_count;                          /* guarded by lock */
     struct fake_http_rule rules[RULES_MAX];           /* guarded by lock */
     size_t rule_count;                                /* guarded by lock */
     struct fake_http_request *requests[REQUESTS_MAX]; /* guarded by lock */
     size_t request_count;                             /* guarded by lock */
 };
-
-static ssize_t conn_read(struct connection *conn, void *into, size_t len)
-{
-    if (conn->ssl)
-        return SSL_read(conn->ssl, into, (int)len);
-    return recv(conn->fd, into, len, 0);
-}
-
-/* Whether everything was written. */
-static bool conn_write(struct connection *conn, const char *bytes, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = conn->ssl ? SSL_write(conn->ssl, bytes, (int)(len < 1 << 20 ? len : 1 << 20))
-                              : send(conn->fd, bytes, len, MSG_NOSIGNAL);
-        if (n <= 0)
-            return false;
-        bytes += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
 
 static void request_free(struct fake_http_request *request)
 {
@@ -74,20 +30,6 @@ static void request_free(struct fake_http_request *request)
     free(request->headers);
     free(request->body);
     free(request);
-}
-
-/* Reads up to the empty line, byte by byte so that nothing of the body is taken. */
-static bool read_head(struct connection *conn, char *head)
-{
-    size_t len = 0;
-    while (len + 1 < HEAD_MAX) {
-        if (conn_read(conn, head + len, 1) != 1)
-            return false;
-        head[++len] = '\0';
-        if (len >= 4 && memcmp(head + len - 4, "\r\n\r\n", 4) == 0)
-            return true;
-    }
-    return false;
 }
 
 static struct fake_http_request *parse_head(char *head)
@@ -126,13 +68,13 @@ const char *fake_http_header(const struct fake_http_request *request, const char
     return NULL;
 }
 
-static bool read_body(struct connection *conn, struct fake_http_request *request)
+static bool read_body(struct fake_conn *conn, struct fake_http_request *request)
 {
     const char *length = fake_http_header(request, "Content-Length");
     uint64_t left = length ? strtoull(length, NULL, 10) : 0;
     static _Thread_local char chunk[64 * 1024];
     while (left > 0) {
-        ssize_t n = conn_read(conn, chunk, left < sizeof chunk ? (size_t)left : sizeof chunk);
+        ssize_t n = fake_conn_read(conn, chunk, left < sizeof chunk ? (size_t)left : sizeof chunk);
         if (n <= 0)
             return false;
         if (request->body_len < BODY_KEPT) {
@@ -184,31 +126,14 @@ static struct fake_http_rule record(struct fake_http *fake, struct fake_http_req
     return found;
 }
 
-/* Waits until the server stops, at most for so many milliseconds. */
-static void wait_for_stop(struct fake_http *fake, int ms)
+static bool send_response(struct fake_conn *conn, const struct fake_http_rule *rule)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += (ms % 1000) * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    pthread_mutex_lock(&fake->lock);
-    while (!fake->stop && pthread_cond_timedwait(&fake->stopped, &fake->lock, &until) == 0)
-        ;
-    pthread_mutex_unlock(&fake->lock);
-}
-
-static bool send_response(struct connection *conn, const struct fake_http_rule *rule)
-{
-    if (!conn_write(conn, rule->response, rule->response_len))
+    if (!fake_conn_write(conn, rule->response, rule->response_len))
         return false;
     static const char filler[] = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
     for (size_t left = rule->repeat; left > 0;) {
         size_t n = left < sizeof filler - 1 ? left : sizeof filler - 1;
-        if (!conn_write(conn, filler, n))
+        if (!fake_conn_write(conn, filler, n))
             return false;
         left -= n;
     }
@@ -216,115 +141,39 @@ static bool send_response(struct connection *conn, const struct fake_http_rule *
 }
 
 /* Serves one request. Whether the connection goes on. */
-static bool serve_one(struct connection *conn, char *head)
+static bool serve_one(struct fake_http *fake, struct fake_conn *conn, char *head)
 {
-    struct fake_http *fake = conn->fake;
-    if (!read_head(conn, head))
+    if (!fake_conn_read_head(conn, head, HEAD_MAX))
         return false;
     struct fake_http_request *request = parse_head(head);
     if (!request)
         return false;
-    if (conn->ssl) {
-        X509 *cert = SSL_get1_peer_certificate(conn->ssl);
-        request->client_cert = cert != NULL;
-        X509_free(cert);
-    }
+    request->client_cert = fake_conn_has_cert(conn);
     cleanup_free char *response = NULL;
     struct fake_http_rule rule = record(fake, request, &response);
     if (!rule.skip_body) {
         static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
         if (fake_http_header(request, "Expect") && !rule.no_continue)
-            (void)conn_write(conn, go_on, sizeof go_on - 1);
+            (void)fake_conn_write(conn, go_on, sizeof go_on - 1);
         if (!read_body(conn, request))
             return false;
     }
     if (rule.delay_ms > 0)
-        wait_for_stop(fake, rule.delay_ms);
+        (void)fake_conn_wait(conn, rule.delay_ms);
     if (!send_response(conn, &rule))
         return false;
     if (rule.end == FAKE_STALL)
-        wait_for_stop(fake, STALL_MAX_MS);
-    if (rule.end == FAKE_RESET) {
-        struct linger linger = {.l_onoff = 1};
-        setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
-    }
+        (void)fake_conn_wait(conn, FAKE_SERVER_FOREVER_MS);
+    if (rule.end == FAKE_RESET)
+        fake_conn_reset(conn);
     return rule.end == FAKE_KEEP;
 }
 
-static void *serve_connection(void *arg)
+static void serve(void *arg, struct fake_conn *conn)
 {
-    struct connection *conn = arg;
-    sigset_t pipe_signal; /* OpenSSL writes without MSG_NOSIGNAL */
-    sigemptyset(&pipe_signal);
-    sigaddset(&pipe_signal, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_signal, NULL);
-    char *head = malloc(HEAD_MAX);
-    bool open = head != NULL;
-    if (open && conn->fake->tls) {
-        conn->ssl = SSL_new(conn->fake->tls);
-        open = conn->ssl && SSL_set_fd(conn->ssl, conn->fd) == 1 && SSL_accept(conn->ssl) == 1;
-    }
-    while (open)
-        open = serve_one(conn, head);
-    free(head);
-    if (conn->ssl)
-        SSL_shutdown(conn->ssl);
-    SSL_free(conn->ssl);
-    pthread_mutex_lock(&conn->fake->lock);
-    close(conn->fd);
-    conn->fd = -1;
-    pthread_mutex_unlock(&conn->fake->lock);
-    return NULL;
-}
-
-static void *accept_all(void *arg)
-{
-    struct fake_http *fake = arg;
-    for (;;) {
-        int fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0)
-            return NULL; /* shut down */
-        pthread_mutex_lock(&fake->lock);
-        struct connection *conn = NULL;
-        if (!fake->stop && fake->connection_count < CONNECTIONS_MAX)
-            conn = &fake->connections[fake->connection_count++];
-        if (conn) {
-            *conn = (struct connection){.fake = fake, .fd = fd};
-            conn->started = pthread_create(&conn->thread, NULL, serve_connection, conn) == 0;
-        }
-        pthread_mutex_unlock(&fake->lock);
-        if (!conn)
-            close(fd);
-    }
-}
-
-static int open_tls(struct fake_http *fake, const char *cert, const char *key,
-                    const char *client_ca, struct err *err)
-{
-    fake->tls = SSL_CTX_new(TLS_server_method());
-    if (!fake->tls || SSL_CTX_use_certificate_chain_file(fake->tls, cert) != 1 ||
-        SSL_CTX_use_PrivateKey_file(fake->tls, key, SSL_FILETYPE_PEM) != 1)
-        return err_fail(err, ERR_INTERNAL, "the fake server cannot use %s and %s", cert, key);
-    if (!client_ca)
-        return 0;
-    if (SSL_CTX_load_verify_locations(fake->tls, client_ca, NULL) != 1)
-        return err_fail(err, ERR_INTERNAL, "the fake server cannot use %s", client_ca);
-    SSL_CTX_set_verify(fake->tls, SSL_VERIFY_PEER, NULL);
-    return 0;
-}
-
-static int open_listener(struct fake_http *fake, struct err *err)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof address;
-    fake->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fake->listener < 0 ||
-        bind(fake->listener, (struct sockaddr *)&address, sizeof address) < 0 ||
-        listen(fake->listener, 32) < 0 ||
-        getsockname(fake->listener, (struct sockaddr *)&address, &len) < 0)
-        return err_errno(err, errno, "the fake server cannot listen");
-    fake->port = ntohs(address.sin_port);
-    return 0;
+    cleanup_free char *head = malloc(HEAD_MAX);
+    while (head && serve_one(arg, conn, head))
+        ;
 }
 
 int fake_http_start(const char *cert, const char *key, const char *client_ca,
@@ -334,15 +183,10 @@ int fake_http_start(const char *cert, const char *key, const char *client_ca,
     if (!fake)
         return err_errno(err, ENOMEM, "the fake server cannot start");
     pthread_mutex_init(&fake->lock, NULL);
-    pthread_cond_init(&fake->stopped, NULL);
-    int rc = open_listener(fake, err);
-    if (rc == 0 && cert)
-        rc = open_tls(fake, cert, key, client_ca, err);
-    if (rc == 0 && pthread_create(&fake->acceptor, NULL, accept_all, fake) != 0)
-        rc = err_errno(err, EAGAIN, "the fake server cannot start");
+    const struct fake_server_options options = {.cert = cert, .key = key, .client_ca = client_ca};
+    int rc = fake_server_start(&options, serve, fake, &fake->server, err);
     if (rc < 0) {
-        SSL_CTX_free(fake->tls);
-        close(fake->listener);
+        pthread_mutex_destroy(&fake->lock);
         free(fake);
         return rc;
     }
@@ -361,29 +205,15 @@ void fake_http_stop(struct fake_http *fake)
 {
     if (!fake)
         return;
-    pthread_mutex_lock(&fake->lock);
-    fake->stop = true;
-    pthread_cond_broadcast(&fake->stopped);
-    for (size_t i = 0; i < fake->connection_count; i++)
-        if (fake->connections[i].fd >= 0)
-            shutdown(fake->connections[i].fd, SHUT_RDWR);
-    pthread_mutex_unlock(&fake->lock);
-    shutdown(fake->listener, SHUT_RDWR);
-    pthread_join(fake->acceptor, NULL);
-    for (size_t i = 0; i < fake->connection_count; i++)
-        if (fake->connections[i].started)
-            pthread_join(fake->connections[i].thread, NULL);
-    close(fake->listener);
-    SSL_CTX_free(fake->tls);
+    fake_server_stop(fake->server);
     forget_requests(fake);
-    pthread_cond_destroy(&fake->stopped);
     pthread_mutex_destroy(&fake->lock);
     free(fake);
 }
 
 int fake_http_port(const struct fake_http *fake)
 {
-    return fake->port;
+    return fake_server_port(fake->server);
 }
 
 void fake_http_set(struct fake_http *fake, const struct fake_http_rule *rules, size_t count)
@@ -405,10 +235,7 @@ size_t fake_http_count(struct fake_http *fake)
 
 size_t fake_http_connections(struct fake_http *fake)
 {
-    pthread_mutex_lock(&fake->lock);
-    size_t count = fake->connection_count;
-    pthread_mutex_unlock(&fake->lock);
-    return count;
+    return fake_server_connections(fake->server);
 }
 
 const struct fake_http_request *fake_http_at(struct fake_http *fake, size_t i)

@@ -4,7 +4,7 @@
  * request is recorded. With a certificate it speaks TLS and records whether the peer showed one.
  * It knows just enough of HTTP to read a request: Content-Length, chunked bodies never.
  *
- * Threads: one accepts, one serves each connection. fake_http_set() is for times without requests.
+ * Connections are fake_server.h's. fake_http_set() is for times without requests.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ enum fake_http_end {
     FAKE_KEEP,  /* wait for the next request */
     FAKE_CLOSE, /* orderly end of the connection */
     FAKE_RESET, /* the peer sees ECONNRESET */
-    FAKE_STALL, /* keep the connection and say nothing more until the server stops */
+    FAKE_STALL, /* keep the connection and say nothing more while the peer does */
 };
 
 struct fake_http_rule {
