@@ -47,6 +47,7 @@ static int open_parsed(const char *url, struct registry_url *parsed,
                                        .prefix = steal_ptr(parsed->prefix)};
     registry->base = steal_ptr(parsed->base);
     struct registry_http_options http = {
+        .pool = options->pool,
         .base = registry->base,
         .ca_file = options->ca_file,
         .client_cert = options->client_cert,

@@ -19,15 +19,17 @@
  */
 #pragma once
 
-#include "remote.h"
+#include "registry_pool.h"
 
 enum {
     REGISTRY_CONNECT_TIMEOUT_S = 20,
     REGISTRY_STALL_TIMEOUT_S = 60, /* less than one byte a second for so long is a failure */
 };
 
-/* All may be NULL. Copied by the functions below. */
+/* All may be NULL. Copied by the functions below, but for the pool. */
 struct registry_options {
+    struct registry_pool *pool; /* transport, budgets and credentials of the node; borrowed as long
+                                 * as the remote is open. NULL: one of its own with the defaults */
     const char *ca_file;        /* trusted besides the system's authorities (PEM) */
     const char *client_cert;    /* PEM */
     const char *client_key;     /* PEM, without a password; NULL: in the file client_cert */

@@ -2,15 +2,10 @@
 
 #include "registry.h"
 #include "registry_exchange.h"
+#include "registry_head.h"
 #include "registry_url.h"
 
-#include <curl/curl.h>
-#include <pthread.h>
 #include <string.h>
-
-enum {
-    IDLE_HANDLES_MAX = 8, /* kept with their connections; more are closed after use */
-};
 
 struct registry_http {
     char *base; /* the strings are owned and do not change after opening */
@@ -21,18 +16,9 @@ struct registry_http {
     long connect_s;
     long stall_s;
     long commit_s;
-    pthread_mutex_t lock;
-    CURL *idle[IDLE_HANDLES_MAX]; /* guarded by lock */
-    size_t idle_count;            /* guarded by lock */
+    struct registry_pool *pool;
+    bool owns_pool;
 };
-
-static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
-static CURLcode curl_init_code; /* written under curl_once */
-
-static void init_curl(void)
-{
-    curl_init_code = curl_global_init(CURL_GLOBAL_DEFAULT);
-}
 
 static int copy_option(const char *value, char **ret, struct err *err)
 {
@@ -64,17 +50,16 @@ static int copy_options(const struct registry_http_options *options, struct regi
 int registry_http_open(const struct registry_http_options *options, struct registry_http **ret,
                        struct err *err)
 {
-    pthread_once(&curl_once, init_curl);
-    if (curl_init_code != CURLE_OK)
-        return err_fail(err, ERR_INTERNAL, "cannot start the HTTP library: %s",
-                        curl_easy_strerror(curl_init_code));
     struct registry_http *http = calloc(1, sizeof *http);
     if (!http)
         return err_errno(err, ENOMEM, "cannot open a registry");
-    pthread_mutex_init(&http->lock, NULL);
+    http->pool = options->pool;
+    http->owns_pool = !options->pool;
     registry_http_set_timeouts(http, REGISTRY_CONNECT_TIMEOUT_S, REGISTRY_STALL_TIMEOUT_S,
                                REGISTRY_HTTP_COMMIT_TIMEOUT_S);
     int rc = copy_options(options, http, err);
+    if (rc == 0 && http->owns_pool)
+        rc = registry_pool_open(NULL, &http->pool, err);
     if (rc < 0) {
         registry_http_close(http);
         return rc;
@@ -87,9 +72,8 @@ void registry_http_close(struct registry_http *http)
 {
     if (!http)
         return;
-    for (size_t i = 0; i < http->idle_count; i++)
-        curl_easy_cleanup(http->idle[i]);
-    pthread_mutex_destroy(&http->lock);
+    if (http->owns_pool)
+        registry_pool_close(http->pool);
     free(http->base);
     free(http->ca_file);
     free(http->client_cert);
@@ -109,36 +93,9 @@ void registry_http_set_timeouts(struct registry_http *http, long connect_s, long
 void registry_http_response_free(struct registry_http_response *response)
 {
     free(response->url);
-    free(response->location);
-    free(response->content_type);
-    free(response->content_digest);
-    free(response->retry_after);
+    registry_head_forget(response);
     buf_free(&response->refusal);
     *response = (struct registry_http_response){0};
-}
-
-/* A handle for the calling thread; NULL without memory. */
-static CURL *take_handle(struct registry_http *http)
-{
-    CURL *curl = NULL;
-    pthread_mutex_lock(&http->lock);
-    if (http->idle_count > 0)
-        curl = http->idle[--http->idle_count];
-    pthread_mutex_unlock(&http->lock);
-    return curl ? curl : curl_easy_init();
-}
-
-/* Gives a handle back. Its connections stay open, its options are forgotten. */
-static void give_handle(struct registry_http *http, CURL *curl)
-{
-    curl_easy_reset(curl);
-    pthread_mutex_lock(&http->lock);
-    if (http->idle_count < IDLE_HANDLES_MAX) {
-        http->idle[http->idle_count++] = curl;
-        curl = NULL;
-    }
-    pthread_mutex_unlock(&http->lock);
-    curl_easy_cleanup(curl);
 }
 
 /* One request to one address, its answer whatever it is. */
@@ -149,15 +106,20 @@ static int exchange_once(struct registry_http *http, const struct registry_http_
                                                   .connect_s = http->connect_s,
                                                   .stall_s = http->stall_s,
                                                   .commit_s = http->commit_s};
+    const char *trusted = request->authorization_for ? request->authorization_for : http->base;
+    settings.authorized = registry_url_same_origin(url, trusted);
     if (registry_url_same_origin(url, http->base)) {
         settings.client_cert = http->client_cert;
         settings.client_key = http->client_key;
     }
-    CURL *curl = take_handle(http);
-    if (!curl)
-        return err_errno(err, ENOMEM, "cannot talk to a registry");
-    int rc = registry_exchange_run(curl, &settings, request, url, ret, err);
-    give_handle(http, curl);
+    const struct registry_waiter waiter = {
+        .progress = request->progress, .arg = request->progress_arg, .total = request->body_size};
+    struct registry_origin *slot;
+    int rc = registry_pool_enter(http->pool, url, &waiter, &slot, err);
+    if (rc < 0)
+        return rc;
+    rc = registry_exchange_run(registry_pool_loop(http->pool), &settings, request, url, ret, err);
+    registry_pool_leave(http->pool, slot);
     return rc;
 }
 

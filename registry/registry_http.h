@@ -1,32 +1,32 @@
-/* registry_http.h - one HTTP request at a time, as a registry needs it. With its lower half,
- * registry_exchange.c, the only place that makes libcurl transfers.
+/* registry_http.h - one HTTP request at a time, as a registry needs it: redirects, who is shown
+ * what. registry_exchange.c below it makes the transfers, on the connections of a registry_pool.
  *
- * A `struct registry_http` keeps a pool of curl handles, each with its open connections, so that
- * following requests find a connection that is ready. A request runs on one handle in the calling
- * thread and returns when the whole answer is there.
+ * A request works on its bytes in the calling thread and returns when the whole answer is there.
  *
  * What it guards:
  *   - only http and https; TLS 1.2 or later, certificates and host names always checked;
- *   - the client certificate goes to the registry's own scheme, host and port only;
+ *   - the client certificate goes to the registry's own scheme, host and port only, credentials to
+ *     the one origin that the request names;
  *   - redirects are followed for GET and HEAD only, at most REGISTRY_HTTP_REDIRECTS_MAX, under the
  *     rules of registry_url_follow();
  *   - proxies come from the environment as curl reads it (https_proxy, no_proxy, ...), but never
  *     for loopback hosts;
+ *   - the budget and the pause of each origin (registry_pool.h);
  *   - connecting has a time limit; a transfer has none, but standing still has: less than one byte
- *     a second for the stall time. After the last byte of an upload, while the registry stores it,
- *     the longer commit time holds instead;
+ *     a second for the stall time. Time that the caller takes for its bytes does not count. After
+ *     the last byte of an upload, while the registry stores it, the longer commit time holds
+ *     instead;
  *   - every header and every part of an answer that is kept in memory is bounded.
  *
- * What it does not do: it sends no credentials, repeats nothing (save what curl itself sends again
+ * What it does not do: it knows no credentials, repeats nothing (save what curl itself sends again
  * when a kept connection turns out to be closed) and checks no digests.
  *
- * Threads: a `struct registry_http` may be used by several threads at once. curl is told to leave
- * signals alone, so the program ignores SIGPIPE.
+ * Threads: a `struct registry_http` may be used by several threads at once.
  */
 #pragma once
 
 #include "buf.h"
-#include "remote.h"
+#include "registry_pool.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +34,9 @@
 enum {
     REGISTRY_HTTP_REDIRECTS_MAX = 5,
     REGISTRY_HTTP_LOCATION_MAX = 8192,        /* bytes of a Location header */
+    REGISTRY_HTTP_LINK_MAX = 8192,            /* bytes of all Link headers */
+    REGISTRY_HTTP_CHALLENGE_MAX = 4096,       /* bytes of a WWW-Authenticate header */
+    REGISTRY_HTTP_CHALLENGES = 8,             /* WWW-Authenticate headers; more are left out */
     REGISTRY_HTTP_VALUE_MAX = 256,            /* bytes of any other header of interest */
     REGISTRY_HTTP_HEADERS_MAX = 256 * 1024,   /* bytes of all headers of one exchange */
     REGISTRY_HTTP_REFUSAL_MAX = 16 * 1024,    /* bytes kept of the body of a refusal */
@@ -43,6 +46,7 @@ enum {
 struct registry_http;
 
 struct registry_http_options {
+    struct registry_pool *pool; /* borrowed while it is open; NULL: one of its own */
     const char *base;           /* "https://host[:port]"; gets the client certificate */
     const char *ca_file;        /* trusted besides the system's authorities; NULL: none */
     const char *client_cert;    /* NULL: none */
@@ -62,10 +66,17 @@ void registry_http_set_timeouts(struct registry_http *http, long connect_s, long
 enum registry_http_method {
     REGISTRY_HTTP_GET,
     REGISTRY_HTTP_HEAD,
-    REGISTRY_HTTP_POST, /* always with an empty body */
-    REGISTRY_HTTP_PUT,  /* always with a body, which may be empty */
+    REGISTRY_HTTP_POST, /* these three always with a body, which may be empty */
+    REGISTRY_HTTP_PUT,
+    REGISTRY_HTTP_PATCH,
     REGISTRY_HTTP_DELETE,
 };
+
+struct registry_http_response;
+/* The head of an answer whose body goes to the sink is there: status, addresses and headers. A
+ * failure ends the transfer. */
+typedef int registry_http_began(void *arg, const struct registry_http_response *head,
+                                struct err *err);
 
 /* Everything is borrowed for the call. */
 struct registry_http_request {
@@ -73,20 +84,37 @@ struct registry_http_request {
     const char *url;
     const char *const *headers; /* "Name: value" lines, NULL at the end; NULL: none */
 
-    /* PUT: the body is `body_size` bytes at `body`, or, when that is NULL, of `body_fd` from offset
-     * 0 on. `progress` may be NULL; it is also called while nothing moves, at least once a second,
-     * and can cancel then too. */
+    /* Value of the Authorization header; NULL: none. It is sent to one origin only, that of
+     * `authorization_for` (a URL; NULL: the registry's own), whatever `url` is and wherever
+     * redirects lead to. */
+    const char *authorization;
+    const char *authorization_for;
+
+    /* The body of POST, PUT and PATCH: `body_size` bytes at `body`, or, when that is NULL, of
+     * `body_fd` from offset `body_offset` on. `progress` may be NULL; it is told how much of the
+     * body is sent, also while nothing moves, four times a second, and can cancel then too. */
     const void *body;
     int body_fd;
+    uint64_t body_offset;
     uint64_t body_size;
     remote_progress progress;
     void *progress_arg;
 
-    /* GET: takes the body of an answer with status 200; more than `sink_max` bytes are
-     * ERR_TOO_LARGE. `progress` is called then, too; what it is told has no meaning. */
+    /* GET: takes the body of an answer with status 200, or 206 to a request for a range; more than
+     * `sink_max` bytes are ERR_TOO_LARGE. Before the first byte `began` (may be NULL) is called.
+     * `progress` is called then, too; what it is told has no meaning. */
     remote_sink sink;
     void *sink_arg;
     uint64_t sink_max;
+    registry_http_began *began;
+    void *began_arg;
+
+    /* GET: asks for `range_size` bytes (0: all that there are) from `range_offset` on (RFC 9110,
+     * 14.2). A 206 that gives others is ERR_DAMAGED. A server may answer 200 with all bytes, and
+     * the sink gets them: `began` can tell. */
+    bool ranged;
+    uint64_t range_offset;
+    uint64_t range_size;
 
     long total_timeout_s; /* 0: none */
 };
@@ -95,12 +123,22 @@ struct registry_http_response {
     long status;
     char *url;       /* that gave the answer, after redirects */
     uint64_t length; /* Content-Length; UINT64_MAX when not given */
-    char *location;  /* these three as sent, NULL when not given */
+    /* As sent, NULL when not given. */
+    char *location;
     char *content_type;
     char *content_digest; /* Docker-Content-Digest */
     char *retry_after;
-    struct buf refusal; /* beginning of the body unless the status is 200 */
-    bool body_complete; /* PUT: the whole body had been taken when the answer came */
+    char *range; /* of an upload: "0-<last>" (distribution-spec, "Pushing a blob in chunks") */
+    char *content_range; /* of a 206 or 416 */
+    char *accept_ranges;
+    char *link;                                 /* all of them, joined by ", " */
+    char *chunk_min_length;                     /* OCI-Chunk-Min-Length */
+    char *subject;                              /* OCI-Subject */
+    char *filters_applied;                      /* OCI-Filters-Applied */
+    char *challenges[REGISTRY_HTTP_CHALLENGES]; /* WWW-Authenticate, NULL after the last */
+    uint64_t range_total; /* of a 206: size of the whole; UINT64_MAX when not given */
+    struct buf refusal;   /* beginning of the body unless it went to the sink */
+    bool body_complete;   /* the request's whole body had been taken when the answer came */
 };
 void registry_http_response_free(struct registry_http_response *response);
 #define cleanup_http_response cleanup_with(registry_http_response_free)

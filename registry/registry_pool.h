@@ -12,8 +12,8 @@
  *   - traits: what was learned about the server and is not to be found out with each blob. They
  *     live as long as the pool.
  *
- * The transport's thread never runs a caller's code: bytes of bodies go through a registry_pipe
- * to and from the thread that asked.
+ * The transport's thread (registry_loop.h) never runs a caller's code: bytes of bodies go through a
+ * registry_pipe to and from the thread that asked.
  *
  * Threads: everything here may be called by several threads at once, but for opening and closing.
  * curl is told to leave signals alone, so the program ignores SIGPIPE.
@@ -53,11 +53,16 @@ struct registry_waiter {
     uint64_t total;
 };
 
-/* Waits until the origin of `url` has a free slot and its pause is over, and takes the slot.
- * ERR_CANCELLED when the waiter asks for the end. */
+/* Asks the waiter (NULL: nobody) once: 0, or ERR_CANCELLED. */
+int registry_pool_ask(const struct registry_waiter *waiter, struct err *err);
+
+/* Waits until the origin of `url` has a free slot and its pause is over, and takes the slot, which
+ * *ret is. ERR_CANCELLED when the waiter asks for the end. */
+struct registry_origin;
 int registry_pool_enter(struct registry_pool *pool, const char *url,
-                        const struct registry_waiter *waiter, struct err *err);
-void registry_pool_leave(struct registry_pool *pool, const char *url);
+                        const struct registry_waiter *waiter, struct registry_origin **ret,
+                        struct err *err);
+void registry_pool_leave(struct registry_pool *pool, struct registry_origin *slot);
 
 /* Nothing is asked of this origin for `ms`, unless a longer pause is set already. */
 void registry_pool_pause(struct registry_pool *pool, const char *url, int64_t ms);
@@ -79,6 +84,9 @@ struct registry_traits registry_pool_traits(struct registry_pool *pool, const ch
 typedef void registry_traits_change(void *arg, struct registry_traits *traits);
 void registry_pool_learn(struct registry_pool *pool, const char *url,
                          registry_traits_change *change, void *arg);
+
+/* The thread with its connections, for registry_exchange.c. */
+struct registry_loop *registry_pool_loop(struct registry_pool *pool);
 
 /* Tokens and credentials of the pool (registry_auth.h). */
 struct registry_auth *registry_pool_auth(struct registry_pool *pool);

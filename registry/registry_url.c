@@ -268,6 +268,28 @@ bool registry_url_same_origin(const char *a, const char *b)
            same_part(in_a, in_b, CURLUPART_PORT);
 }
 
+int registry_url_origin(const char *url, char **ret, struct err *err)
+{
+    cleanup_curlu CURLU *parsed = NULL;
+    int rc = parse(url, 0, &parsed, err);
+    if (rc < 0)
+        return rc;
+    cleanup_curl_text char *scheme = part(parsed, CURLUPART_SCHEME, 0);
+    cleanup_curl_text char *host = part(parsed, CURLUPART_HOST, 0);
+    cleanup_curl_text char *port = part(parsed, CURLUPART_PORT, CURLU_DEFAULT_PORT);
+    if (!scheme || !host || !port)
+        return err_fail(err, ERR_INVALID, "the URL cannot be used: it has no host");
+    char *origin;
+    int len = asprintf(&origin, "%s://%s:%s", scheme, host, port);
+    if (len < 0)
+        return err_errno(err, ENOMEM, "cannot use a URL");
+    for (int i = 0; i < len; i++)
+        if (origin[i] >= 'A' && origin[i] <= 'Z')
+            origin[i] = (char)(origin[i] - 'A' + 'a');
+    *ret = origin;
+    return 0;
+}
+
 char *registry_url_host(const char *url)
 {
     cleanup_curlu CURLU *parsed = NULL;

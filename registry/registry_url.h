@@ -47,6 +47,10 @@ int registry_url_add_digest(const char *url, const struct digest *digest, char *
 /* Whether two URLs have the same scheme, host and port. False when one cannot be parsed. */
 bool registry_url_same_origin(const char *a, const char *b);
 
+/* "scheme://host:port" of a URL, one text for each origin. Caller frees. ERR_INVALID when it cannot
+ * be parsed. */
+int registry_url_origin(const char *url, char **ret, struct err *err);
+
 /* "host[:port]" of a URL for messages; "?" when it cannot be parsed. NULL without memory. */
 char *registry_url_host(const char *url);
 

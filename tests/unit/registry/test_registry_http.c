@@ -285,6 +285,36 @@ static void refused_expectations_are_repeated(void **state)
     assert_int_equal(fake_http_at(fixture->fake, 1)->body_len, 4 << 20);
 }
 
+/* The credentials of a registry are seen by its own origin alone. */
+static void credentials_stay_at_home(void **state)
+{
+    struct http_fixture *fixture = *state;
+    cleanup_free char *answer = redirect(307, fixture->other_base, "/stored");
+    struct fake_http_rule stored = {.path = "", .response = HTTP_FIXTURE_OK};
+    for (int step = 0; step < 2; step++) {
+        http_fixture_answer(fixture, (struct fake_http_rule){.response = answer});
+        fake_http_set(fixture->other, &stored, 1);
+        struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
+                                                .url = fixture->base,
+                                                .authorization = "Bearer s3cret",
+                                                .authorization_for =
+                                                    step == 0 ? NULL : fixture->other_base};
+        cleanup_http_response struct registry_http_response response = {0};
+        assert_int_equal(registry_http_perform(fixture->http, &request, &response, NULL), 0);
+        assert_int_equal(response.status, 200);
+        const char *at_home = fake_http_header(fake_http_at(fixture->fake, 0), "Authorization");
+        if (step == 0)
+            assert_string_equal(at_home, "Bearer s3cret");
+        else
+            assert_null(at_home);
+        const char *at_other = fake_http_header(fake_http_at(fixture->other, 0), "Authorization");
+        if (step == 0)
+            assert_null(at_other);
+        else
+            assert_string_equal(at_other, "Bearer s3cret");
+    }
+}
+
 /* The second server stands in as a proxy. */
 static void proxies_are_for_other_machines(void **state)
 {
@@ -332,7 +362,7 @@ int main(void)
         test(uploads_do_not_follow_redirects), test(redirects_are_counted),
         test(bad_redirects_are_refused),       test(bodies_are_sent),
         test(files_are_sent_with_progress),    test(refused_expectations_are_repeated),
-        test(proxies_are_for_other_machines),
+        test(credentials_stay_at_home),        test(proxies_are_for_other_machines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
