@@ -27,7 +27,10 @@ static bool depth_is_bounded(const char *bytes, size_t len)
     return true;
 }
 
-int json_doc_parse(const char *bytes, size_t len, const char *what, json_t **ret, struct err *err)
+/* Returns 1 when it is no JSON; *ret_error has the reader's words then, which hold a piece of the
+ * document. */
+static int parse(const char *bytes, size_t len, const char *what, json_t **ret,
+                 json_error_t *ret_error, struct err *err)
 {
     if (len > JSON_DOC_BYTES_MAX)
         return err_fail(err, ERR_TOO_LARGE, "%s has %zu bytes, more than the limit of %d", what,
@@ -35,13 +38,32 @@ int json_doc_parse(const char *bytes, size_t len, const char *what, json_t **ret
     if (!depth_is_bounded(bytes, len))
         return err_fail(err, ERR_DAMAGED, "%s is nested deeper than %d levels", what,
                         JSON_DOC_DEPTH_MAX);
-    json_error_t error;
-    json_t *json = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
+    json_t *json = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, ret_error);
     if (!json)
-        return err_fail(err, ERR_DAMAGED, "%s is not valid JSON: %s (line %d, column %d)", what,
-                        error.text, error.line, error.column);
+        return 1;
     *ret = json;
     return 0;
+}
+
+int json_doc_parse(const char *bytes, size_t len, const char *what, json_t **ret, struct err *err)
+{
+    json_error_t error;
+    int rc = parse(bytes, len, what, ret, &error, err);
+    if (rc == 1)
+        return err_fail(err, ERR_DAMAGED, "%s is not valid JSON: %s (line %d, column %d)", what,
+                        error.text, error.line, error.column);
+    return rc;
+}
+
+int json_doc_parse_secret(const char *bytes, size_t len, const char *what, json_t **ret,
+                          struct err *err)
+{
+    json_error_t error;
+    int rc = parse(bytes, len, what, ret, &error, err);
+    if (rc == 1)
+        return err_fail(err, ERR_DAMAGED, "%s is not valid JSON (line %d, column %d)", what,
+                        error.line, error.column);
+    return rc;
 }
 
 /* Finds a member of the wanted type. Returns 1 found, 0 missing, or a failure. */

@@ -26,6 +26,9 @@ static inline void json_doc_decrefp(json_t **json)
 
 /* Parses an object or array. `what` names the document in messages. Caller owns *ret. */
 int json_doc_parse(const char *bytes, size_t len, const char *what, json_t **ret, struct err *err);
+/* The same for a document that holds secrets: no piece of it gets into the message. */
+int json_doc_parse_secret(const char *bytes, size_t len, const char *what, json_t **ret,
+                          struct err *err);
 
 /* Members of an object. A missing member is ERR_DAMAGED for the *_get_* functions and leaves
  * *ret as it was, returning 0, for the *_opt_* functions (null counts as missing). A member of

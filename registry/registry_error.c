@@ -91,13 +91,21 @@ static enum err_code code_of_status(const struct registry_http_response *respons
     }
 }
 
-static void hint_for_status(const struct registry_http_response *response, struct err *err)
+static void hint_for_status(const struct registry_http_response *response, const char *host,
+                            struct err *err)
 {
     long status = response->status;
     const char *wait = response->retry_after;
     if (status == 401 || status == 403)
-        err_hint(err, "varve sends neither password nor token yet; allow access to this repository "
-                      "without a login, or by a client certificate");
+        err_hint(err,
+                 "docker login %.200s, or set [remote] auth_file; a user who is logged in already "
+                 "lacks the right",
+                 host);
+    else if (status == 404)
+        err_hint(err,
+                 "check the name; some registries also say so when a login is missing (docker "
+                 "login %.200s)",
+                 host);
     else if ((status == 429 || status == 503) && wait && strspn(wait, "0123456789") == strlen(wait))
         err_hint(err, "try again in %.10s seconds", wait);
     else if (status == 429 || status >= 500)
@@ -115,7 +123,7 @@ int registry_error_refusal(const struct registry_http_response *response, struct
     int rc = err_fail(err, code_of_status(response), "registry %.300s answered %ld%s%s%s",
                       host ? host : "?", response->status, words.s[0] ? " (" : "", words.s,
                       words.s[0] ? ")" : "");
-    hint_for_status(response, err);
+    hint_for_status(response, host ? host : "HOST", err);
     return rc;
 }
 
@@ -143,40 +151,51 @@ int registry_error_if_other_digest(const struct registry_http_response *response
 static const struct transfer_failure {
     CURLcode curl;
     enum err_code code;
+    bool stays; /* asking again would not help */
     const char *said;
     const char *after;
     const char *hint;
 } transfer_failures[] = {
-    {CURLE_COULDNT_RESOLVE_HOST, ERR_UNREACHABLE, "the name of registry", "cannot be resolved",
-     "check the host name and the name servers"},
-    {CURLE_COULDNT_RESOLVE_PROXY, ERR_UNREACHABLE, "the proxy to registry", "cannot be resolved",
+    {CURLE_COULDNT_RESOLVE_HOST, ERR_UNREACHABLE, false, "the name of registry",
+     "cannot be resolved", "check the host name and the name servers"},
+    {CURLE_COULDNT_RESOLVE_PROXY, ERR_UNREACHABLE, false, "the proxy to registry",
+     "cannot be resolved", "check the proxy variables of the environment"},
+    {CURLE_PROXY, ERR_UNREACHABLE, false, "the proxy to registry", "does not work",
      "check the proxy variables of the environment"},
-    {CURLE_PROXY, ERR_UNREACHABLE, "the proxy to registry", "does not work",
-     "check the proxy variables of the environment"},
-    {CURLE_COULDNT_CONNECT, ERR_UNREACHABLE, "registry", "does not answer",
+    {CURLE_COULDNT_CONNECT, ERR_UNREACHABLE, false, "registry", "does not answer",
      "check that the registry runs and that host and port are right"},
-    {CURLE_OPERATION_TIMEDOUT, ERR_UNREACHABLE, "registry", "does not answer in time",
+    {CURLE_OPERATION_TIMEDOUT, ERR_UNREACHABLE, false, "registry", "does not answer in time",
      "check the network and the registry, then try again"},
-    {CURLE_SSL_CONNECT_ERROR, ERR_UNREACHABLE, "no TLS connection to registry", "can be made",
-     "check that the registry speaks https on this port"},
-    {CURLE_PEER_FAILED_VERIFICATION, ERR_UNREACHABLE, "the certificate of registry",
+    {CURLE_SSL_CONNECT_ERROR, ERR_UNREACHABLE, false, "no TLS connection to registry",
+     "can be made", "check that the registry speaks https on this port"},
+    {CURLE_PEER_FAILED_VERIFICATION, ERR_UNREACHABLE, true, "the certificate of registry",
      "is not trusted", "name the file with the registry's authority as ca_file"},
-    {CURLE_SSL_ISSUER_ERROR, ERR_UNREACHABLE, "the certificate of registry", "is not trusted",
+    {CURLE_SSL_ISSUER_ERROR, ERR_UNREACHABLE, true, "the certificate of registry", "is not trusted",
      "name the file with the registry's authority as ca_file"},
-    {CURLE_SSL_CACERT_BADFILE, ERR_INVALID, "the ca_file for registry", "cannot be used",
+    {CURLE_SSL_CACERT_BADFILE, ERR_INVALID, true, "the ca_file for registry", "cannot be used",
      "check ca_file"},
-    {CURLE_SSL_CERTPROBLEM, ERR_INVALID, "the client certificate for registry", "cannot be used",
-     "check client_cert and client_key"},
-    {CURLE_UNSUPPORTED_PROTOCOL, ERR_DAMAGED, "the answer of registry", "is no HTTP",
+    {CURLE_SSL_CERTPROBLEM, ERR_INVALID, true, "the client certificate for registry",
+     "cannot be used", "check client_cert and client_key"},
+    {CURLE_UNSUPPORTED_PROTOCOL, ERR_DAMAGED, true, "the answer of registry", "is no HTTP",
      "check that the registry speaks http on this port"},
-    {CURLE_WEIRD_SERVER_REPLY, ERR_DAMAGED, "the answer of registry", "is no HTTP",
+    {CURLE_WEIRD_SERVER_REPLY, ERR_DAMAGED, true, "the answer of registry", "is no HTTP",
      "check that the registry speaks http on this port"},
-    {CURLE_BAD_CONTENT_ENCODING, ERR_DAMAGED, "the answer of registry", "is malformed", NULL},
-    {CURLE_FILESIZE_EXCEEDED, ERR_DAMAGED, "the answer of registry", "is malformed", NULL},
-    {CURLE_OUT_OF_MEMORY, ERR_TOO_LARGE, "the answer of registry", "has a header that is too long",
-     NULL},
-    {CURLE_URL_MALFORMAT, ERR_INVALID, "the address of registry", "cannot be used", NULL},
+    {CURLE_BAD_CONTENT_ENCODING, ERR_DAMAGED, true, "the answer of registry", "is malformed", NULL},
+    {CURLE_FILESIZE_EXCEEDED, ERR_DAMAGED, true, "the answer of registry", "is malformed", NULL},
+    {CURLE_OUT_OF_MEMORY, ERR_TOO_LARGE, true, "the answer of registry",
+     "has a header that is too long", NULL},
+    {CURLE_URL_MALFORMAT, ERR_INVALID, true, "the address of registry", "cannot be used", NULL},
 };
+
+/* A failure to reach a registry that stays has a number of its own, as both have one code. */
+static int mark_as_staying(int rc, struct err *err)
+{
+    if (rc != -EHOSTUNREACH)
+        return rc;
+    if (err && err->num == EHOSTUNREACH)
+        err->num = EPROTO;
+    return -EPROTO;
+}
 
 int registry_error_transfer(CURLcode code, const char *detail, const char *url, struct err *err)
 {
@@ -184,8 +203,10 @@ int registry_error_transfer(CURLcode code, const char *detail, const char *url, 
     if (code == CURLE_OUT_OF_MEMORY && *detail == '\0')
         return err_errno(err, ENOMEM, "cannot talk to a registry");
     /* What is not in the table broke after the connection was made. */
-    struct transfer_failure failure = {code, ERR_UNREACHABLE, "the connection to registry", "broke",
-                                       "check the network and the registry, then try again"};
+    struct transfer_failure failure = {
+        code,    ERR_UNREACHABLE,
+        false,   "the connection to registry",
+        "broke", "check the network and the registry, then try again"};
     for (size_t i = 0; i < ARRAY_SIZE(transfer_failures); i++)
         if (transfer_failures[i].curl == code)
             failure = transfer_failures[i];
@@ -197,5 +218,5 @@ int registry_error_transfer(CURLcode code, const char *detail, const char *url, 
                       failure.after, cause.s);
     if (failure.hint)
         err_hint(err, "%s", failure.hint);
-    return rc;
+    return failure.stays ? mark_as_staying(rc, err) : rc;
 }

@@ -38,5 +38,7 @@ int registry_error_if_web_page(const struct registry_http_response *response, st
 int registry_error_if_other_digest(const struct registry_http_response *response,
                                    const struct digest *digest, struct err *err);
 
-/* The failure of a transfer that brought no answer. `detail` is curl's text, "" for none. */
+/* The failure of a transfer that brought no answer. `detail` is curl's text, "" for none. Of those
+ * with ERR_UNREACHABLE the ones that asking again would not mend, such as a certificate that is not
+ * trusted, have the number EPROTO in place of EHOSTUNREACH. */
 int registry_error_transfer(CURLcode code, const char *detail, const char *url, struct err *err);

@@ -1,10 +1,12 @@
-/* registry_retry.h - what may be asked again, when, and how often. Pure but for the clock.
+/* registry_retry.h - what may be asked again, when, and how often. Pure but for chance: the caller
+ * says what time it is, and waits (registry_repeat.h).
  *
  * Passing failures are a lost or refused connection, 408, 429, 500, 502, 503 and 504. The pause
  * doubles from REGISTRY_RETRY_FIRST_MS to REGISTRY_RETRY_LAST_MS, each time a random part of it
  * (half to whole), so that many do not come back at once. A Retry-After, in seconds or as an HTTP
- * date (RFC 9110, 10.2.3), is obeyed with a jitter on top, for all requests to the origin; one
- * longer than REGISTRY_RETRY_AFTER_MAX_S is a failure that names the time.
+ * date (RFC 9110, 10.2.3), is obeyed with a jitter on top, for all requests to the origin, as is a
+ * 429 without one; one longer than REGISTRY_RETRY_AFTER_MAX_S is a failure that names the time. One
+ * that cannot be read is as none.
  */
 #pragma once
 
@@ -24,7 +26,11 @@ struct registry_retry {
 
 /* Whether an answer means that the same request may succeed later. */
 bool registry_retry_is_passing(const struct registry_http_response *response);
-/* Whether a failure without an answer does: the connection, never a caller's own failure. */
+/* Whether an answer says that nothing was done and when to come back: 429, or 503 with
+ * Retry-After. */
+bool registry_retry_is_put_off(const struct registry_http_response *response);
+/* Whether a failure without an answer may pass: the connection (registry_error_transfer()), never
+ * a certificate that is not trusted or a caller's own failure. */
 bool registry_retry_is_lost(const struct err *failure);
 
 /* Progress was made: the count begins anew. */
@@ -32,8 +38,8 @@ void registry_retry_progress(struct registry_retry *retry);
 
 /* Counts a failed attempt and tells how long to wait before the next one: 1 and *ret_ms, with
  * *ret_all when every request to this origin should wait; 0 when there were enough attempts. A
- * Retry-After that is too long fails. `response` is NULL when there was no answer; `now_s` is the
- * wall clock, for HTTP dates. */
+ * Retry-After that is too long fails (ERR_REFUSED). `response` is NULL when there was no answer;
+ * `now_s` is the wall clock, for HTTP dates. */
 int registry_retry_next(struct registry_retry *retry, const struct registry_http_response *response,
                         int64_t now_s, int64_t *ret_ms, bool *ret_all, struct err *err);
 

@@ -1,5 +1,6 @@
 #include "tar_header.h"
 
+#include "base64.h"
 #include "path_text.h"
 
 #include <inttypes.h>
@@ -115,8 +116,6 @@ static int add_mtime(struct buf *records, int64_t seconds, uint32_t ns, struct e
  * padding. */
 static int add_encoded_xattr(struct buf *records, const struct walk_xattr *xattr, struct err *err)
 {
-    static const char alphabet[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     cleanup_buf struct buf name = BUF_INIT(4096);
     cleanup_buf struct buf value = BUF_INIT(2 * WALK_XATTRS_MAX);
     int rc = 0;
@@ -124,16 +123,8 @@ static int add_encoded_xattr(struct buf *records, const struct walk_xattr *xattr
         bool plain = *s > ' ' && *s < 0x7F && *s != '=' && *s != '%';
         rc = buf_addf(&name, err, plain ? "%c" : "%%%02X", *s);
     }
-    const unsigned char *bytes = xattr->value;
-    for (size_t i = 0; i < xattr->len && rc == 0; i += 3) {
-        size_t n = xattr->len - i < 3 ? xattr->len - i : 3;
-        uint32_t word = (uint32_t)bytes[i] << 16;
-        word |= n > 1 ? (uint32_t)bytes[i + 1] << 8 : 0;
-        word |= n > 2 ? bytes[i + 2] : 0;
-        char digits[4] = {alphabet[word >> 18], alphabet[(word >> 12) & 63],
-                          alphabet[(word >> 6) & 63], alphabet[word & 63]};
-        rc = buf_add(&value, digits, n + 1, "the extended header", err);
-    }
+    if (rc == 0)
+        rc = base64_encode(xattr->value, xattr->len, false, &value, err);
     if (rc < 0)
         return rc;
     return add_record(records, "LIBARCHIVE.xattr.", buf_str(&name), buf_str(&value), value.len,

@@ -141,9 +141,35 @@ static void test_dump_is_canonical(void **state)
     assert_string_equal(text, "{\"a\":\"\xc3\xa4\",\"b\":[1,2]}");
 }
 
+/* The reader's own words hold a piece of what it could not read. */
+static void secrets_are_not_shown(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"{\"a\":hunter2}",
+                                      "{\"a\":\"hunter2}",
+                                      "hunter2",
+                                      "{\"hunter2\":1,\"hunter2\":2}",
+                                      "{} hunter2",
+                                      "{",
+                                      ""};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        cleanup_json json_t *json = NULL;
+        struct err err = ERR_INIT;
+        assert_true(json_doc_parse_secret(bad[i], strlen(bad[i]), "FILE", &json, &err) < 0);
+        assert_int_equal(err.code, ERR_DAMAGED);
+        assert_null(json);
+        assert_non_null(strstr(err.text, "FILE is not valid JSON (line "));
+        assert_null(strstr(err.text, "hunter2"));
+    }
+    cleanup_json json_t *json = NULL;
+    assert_int_equal(json_doc_parse_secret("{}", 2, "FILE", &json, NULL), 0);
+    assert_non_null(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(secrets_are_not_shown),
         cmocka_unit_test(test_bad_documents_are_refused),
         cmocka_unit_test(test_depth_limit_at_max_and_max_plus_one),
         cmocka_unit_test(test_brackets_in_strings_do_not_count),

@@ -1,0 +1,115 @@
+#include "registry_repeat.h"
+
+#include <string.h>
+
+/* Counts what the caller's sink has taken. */
+struct counted_sink {
+    const struct registry_http_request *request;
+    uint64_t taken;
+};
+
+static int system_sleep(void *arg, int64_t ms, const struct registry_waiter *waiter,
+                        struct err *err)
+{
+    (void)arg;
+    return registry_pool_sleep(ms, waiter, err);
+}
+
+static void system_pause(void *arg, struct registry_pool *pool, const char *url, int64_t ms)
+{
+    (void)arg;
+    registry_pool_pause(pool, url, ms);
+}
+
+struct registry_repeat_time registry_repeat_system_time(void)
+{
+    struct registry_repeat_time time = {
+        .clock = clock_system(), .sleep = system_sleep, .pause = system_pause};
+    time.clock.offset_ns = 0;
+    return time;
+}
+
+static int count_and_pass(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    struct counted_sink *counted = arg;
+    counted->taken += len;
+    return counted->request->sink(counted->request->sink_arg, bytes, len, err);
+}
+
+int registry_repeat_wait(const struct registry_repeat_means *means, struct registry_retry *retry,
+                         const struct registry_http_response *response, const char *url,
+                         const struct registry_waiter *waiter, struct err *err)
+{
+    const struct registry_repeat_time *time = means->time;
+    int64_t ms;
+    bool all;
+    int rc = registry_retry_next(retry, response, clock_wall_ns(&time->clock) / CLOCK_NS_PER_S, &ms,
+                                 &all, err);
+    if (rc != 1)
+        return rc;
+    struct registry_pool *pool = registry_http_pool(means->http);
+    if (all && pool)
+        time->pause(time->arg, pool, response->url, ms);
+    rc = time->sleep(time->arg, ms, waiter, err);
+    return rc < 0 ? rc : 1;
+}
+
+static bool answer_may_pass(const struct registry_http_response *response,
+                            enum registry_repeat repeat)
+{
+    return registry_retry_is_put_off(response) ||
+           (repeat == REGISTRY_REPEAT_SAFE && registry_retry_is_passing(response));
+}
+
+/* One attempt. 1 when there may be another one: *ret is the answer then, or zero and *failure says
+ * why there is none. Else as registry_http_perform(). */
+static int attempt(const struct registry_repeat_means *means,
+                   const struct registry_http_request *request, enum registry_repeat repeat,
+                   struct registry_http_response *ret, struct err *failure)
+{
+    struct counted_sink counted = {.request = request};
+    struct registry_http_request inner = *request;
+    if (request->sink) {
+        inner.sink = count_and_pass;
+        inner.sink_arg = &counted;
+    }
+    int rc = registry_http_perform(means->http, &inner, ret, failure);
+    if (rc == 0)
+        return answer_may_pass(ret, repeat);
+    bool again =
+        repeat == REGISTRY_REPEAT_SAFE && registry_retry_is_lost(failure) && counted.taken == 0;
+    return again ? 1 : rc;
+}
+
+int registry_repeat_perform(const struct registry_repeat_means *means,
+                            const struct registry_http_request *request,
+                            enum registry_repeat repeat, struct registry_http_response *ret,
+                            struct err *err)
+{
+    struct registry_retry retry = {0};
+    struct registry_waiter waiter = {
+        .progress = request->progress, .arg = request->progress_arg, .total = request->body_size};
+    for (;;) {
+        cleanup_http_response struct registry_http_response response = {0};
+        struct err failure = ERR_INIT;
+        int rc = attempt(means, request, repeat, &response, &failure);
+        if (rc < 0)
+            return err_pass(err, rc, &failure);
+        bool lost = failure.code != ERR_NONE;
+        if (rc == 1) {
+            rc = registry_repeat_wait(means, &retry, lost ? NULL : &response, request->url, &waiter,
+                                      err);
+            if (rc < 0)
+                return rc;
+            if (rc == 1)
+                continue;
+            if (lost) {
+                err_wrap(&failure, -failure.num, "%d attempts failed", retry.attempts);
+                return err_pass(err, -failure.num, &failure);
+            }
+        }
+        *ret = response;
+        response = (struct registry_http_response){0};
+        return 0;
+    }
+}
