@@ -71,7 +71,7 @@ int map_log_create(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t siz
 /* Opens and reads it. `size` is the volume's; the header may have a smaller one after a resize.
  * ERR_DAMAGED: a broken header, base or middle of the log, a record of a chunk that the volume has
  * not, the map of another volume. ERR_TOO_NEW: another version. `take` may be NULL. Changes
- * nothing, but syncs what it has read. */
+ * nothing, but syncs what it has read, and its name. */
 int map_log_open(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, map_log_take *take,
                  void *arg, struct map_log *ret, struct err *err);
 void map_log_close(struct map_log *log);

@@ -212,9 +212,10 @@ int map_log_open(int dir_fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
     if (rc < 0)
         return rc;
     log.dir_fd = dir_fd;
-    /* A writer that was killed may have synced nothing of what was read here; a later flush on top
-     * of it would look like damage after a power cut. */
-    if (fdatasync(fd) < 0) {
+    /* A writer that was killed may have synced nothing of what was read here, nor that this file
+     * has the name: a later flush on top of it would look like damage after a power cut, or be lost
+     * with the file. */
+    if (fdatasync(fd) < 0 || fsync(dir_fd) < 0) {
         rc = err_errno(err, errno, "cannot sync the disk map");
         free(log.block);
         return rc;

@@ -221,5 +221,8 @@ int chunk_io_resize(struct chunk_io *io, uint64_t size, struct err *err)
     (void)pthread_rwlock_wrlock(&io->gate);
     int rc = resize_gated(io, size, err);
     (void)pthread_rwlock_unlock(&io->gate);
-    return rc;
+    if (rc < 0)
+        return rc;
+    rc = chunk_io_flush(io);
+    return rc < 0 ? err_errno(err, rc, "cannot sync the larger data of the volume") : 0;
 }

@@ -125,6 +125,6 @@ int chunk_io_flush(struct chunk_io *io);
  * stays as it is, which costs the next start its reading and nothing else. Afterwards writes and
  * discards are -EIO, for every successor too (LIVE_FACT_CLOSED). Repeating it is fine. */
 int chunk_io_finish(struct chunk_io *io, struct err *err);
-/* Grows `data`, then the volume; the memfd has been extended. Repeating it is fine. ERR_INVALID: a
- * smaller size. */
+/* Grows `data`, then the volume, and flushes: the size is on disk before anybody is told of it
+ * (I3). The memfd has been extended. Repeating it is fine. ERR_INVALID: a smaller size. */
 int chunk_io_resize(struct chunk_io *io, uint64_t size, struct err *err);

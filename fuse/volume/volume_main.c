@@ -124,15 +124,13 @@ static int open_files(const char *directory, struct err *err)
     int rc = lock_data(err);
     if (rc < 0)
         return rc;
-    /* From here on this process is the worker. The time first, as keeper takes both together. */
-    atomic_store(&volume.header->heartbeat_ns, (uint64_t)clock_now_ns());
-    atomic_store(&volume.header->pid, (uint32_t)getpid());
+    /* From here on this process is the worker. */
     volume_opens_settle(volume.header); /* before the control loop may be asked to close */
     rc = map_log_open(volume.dir_fd, volume.header->uuid, atomic_load(&volume.header->size), NULL,
                       NULL, &volume.log, err);
     if (rc == 0)
         rc = chunk_io_open(volume.data_fd, &volume.live, &volume.log, &volume.io, err);
-    return rc;
+    return rc == 0 ? FAULT_POINT("volume.files-open", err) : rc;
 }
 
 /* NULL where the host allows none. */
@@ -271,9 +269,14 @@ static int start(const char *directory, struct err *err)
         rc = start_threads(err);
     if (rc == 0)
         rc = volume_confine_calls(err);
-    if (rc == 0)
-        open_gate(&confined);
-    return rc;
+    if (rc < 0)
+        return rc;
+    /* The first heartbeat, only now: until then keeper waits for the disk and for memory. The time
+     * first, as it takes both together. */
+    atomic_store(&volume.header->heartbeat_ns, (uint64_t)clock_now_ns());
+    atomic_store(&volume.header->pid, (uint32_t)getpid());
+    open_gate(&confined);
+    return 0;
 }
 
 /* What was answered is made durable where nobody will ask for it any more; what waits is given up.

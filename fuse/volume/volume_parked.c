@@ -130,11 +130,25 @@ static void sooner(uint64_t *until, uint64_t ns)
         *until = ns;
 }
 
+/* A refusal costs nothing, so it needs no pace. */
+static struct volume_task *first_hopeless(const struct volume_queue *queue)
+{
+    if (!queue->stopped && !volume_queue_is_fenced(queue))
+        return NULL;
+    for (struct volume_task *task = queue->paced.first; task; task = task->next)
+        if (!task->running && volume_queue_is_hopeless(queue, task))
+            return task;
+    return NULL;
+}
+
 static struct volume_task *due_paced(struct volume_queue *queue, uint64_t now, uint64_t *until)
 {
-    struct volume_task *task = first_idle(&queue->paced);
-    if (task && (queue->stopped || now >= queue->paced_ready_ns)) {
-        uint64_t wait = queue->stopped ? 0 : volume_queue_pace(queue, task, now);
+    struct volume_task *task = first_hopeless(queue);
+    if (task)
+        return task;
+    task = first_idle(&queue->paced);
+    if (task && now >= queue->paced_ready_ns) {
+        uint64_t wait = volume_queue_pace(queue, task, now);
         queue->paced_ready_ns = 0;
         if (wait == 0)
             return task;

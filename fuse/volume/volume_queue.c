@@ -359,12 +359,12 @@ void volume_queue_do(struct volume_slot *slot, const struct volume_task *task)
 {
     struct volume_queue *queue = slot->queue;
     count(&queue->header->in_flight, 1);
-    if (task->op != VOLUME_TASK_FLUSH && has_limits(queue->header) && is_paced(slot, task))
-        return;
     if (is_change(task) && volume_queue_is_fenced(queue)) {
         volume_queue_answer(queue, task, -EIO);
         return;
     }
+    if (task->op != VOLUME_TASK_FLUSH && has_limits(queue->header) && is_paced(slot, task))
+        return;
     if (begin_step(slot, task))
         return;
     if (slot->leads && hand_over(slot, task))

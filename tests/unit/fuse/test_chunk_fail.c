@@ -330,6 +330,24 @@ static void *flush(void *arg)
 }
 
 /* Flushes that come while one runs share the next one. */
+static void test_resize_is_synced(void **state)
+{
+    struct volume *volume = *state;
+    struct chunk_io *io = &volume->site.io;
+    struct err err = ERR_INIT;
+    assert_int_equal(live_map_extend(volume->site.live_fd, 2 * VOLUME_SIZE_MIN, NULL), 0);
+    reset();
+    assert_int_equal(chunk_io_resize(io, 2 * VOLUME_SIZE_MIN, &err), 0);
+    assert_trace("s");
+    assert_int_equal(chunk_io_resize(io, 2 * VOLUME_SIZE_MIN, &err),
+                     0); /* one that nobody heard the end of */
+    assert_trace("s");
+    fail_sync = EIO;
+    assert_true(chunk_io_resize(io, 2 * VOLUME_SIZE_MIN, &err) < 0);
+    assert_int_equal(err.num, EIO);
+    assert_int_not_equal(io->failed, 0);
+}
+
 static void test_flushes_join(void **state)
 {
     struct volume *volume = *state;
@@ -393,6 +411,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sync_of_the_map_that_fails, setup,
                                         chunk_site_teardown),
         cmocka_unit_test_setup_teardown(test_new_map_that_fails, setup, chunk_site_teardown),
+        cmocka_unit_test_setup_teardown(test_resize_is_synced, setup, chunk_site_teardown),
         cmocka_unit_test_setup_teardown(test_flushes_join, setup, chunk_site_teardown),
         cmocka_unit_test_setup_teardown(test_ways_of_writing, setup, chunk_site_teardown),
     };

@@ -243,6 +243,28 @@ static void a_fenced_volume_is_read_only(void **state)
     assert_int_equal(atomic_load(&stage->answers), 4);
 }
 
+/* At the pace of the limit these refusals would take five minutes. */
+static void what_a_fence_refuses_has_no_pace(void **state)
+{
+    struct stage *stage = *state;
+    struct live_map_header *header = stage->site.live.header;
+    atomic_store(&header->limit_ops, 1);
+    submit(stage, VOLUME_TASK_WRITE, 20); /* takes what may be ahead */
+    int before = atomic_load(&stage->answers);
+    for (uint64_t i = 0; i < 10; i++) {
+        submit(stage, VOLUME_TASK_READ, 40);
+        submit(stage, VOLUME_TASK_WRITE, 20 + i);
+    }
+    atomic_store(&header->orders, LIVE_ORDER_FENCED);
+    for (uint64_t i = 0; i < 300; i++)
+        submit(stage, VOLUME_TASK_WRITE, 20);
+    assert_true(atomic_load(&stage->failures) >= 300); /* at once */
+    for (int i = 0; i < 5000 && atomic_load(&stage->failures) < 309; i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_true(atomic_load(&stage->failures) >= 309); /* one may have gone before the fence */
+    assert_true(atomic_load(&stage->answers) < before + 300 + 20);
+}
+
 struct waiter {
     struct stage *stage;
     struct volume_slot slot;
@@ -438,6 +460,7 @@ int main(void)
         STAGE(parked_tasks_give_everything_back),
         STAGE(paced_tasks_keep_their_order),
         STAGE(a_fenced_volume_is_read_only),
+        STAGE(what_a_fence_refuses_has_no_pace),
         STAGE(a_thread_that_waits_itself_takes_no_news_away),
         STAGE(local_chunks_are_read_and_written_in_the_ring),
         STAGE(one_that_may_wait_is_given_to_others_while_the_ring_is_busy),

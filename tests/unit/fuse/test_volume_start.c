@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include <setjmp.h>
@@ -225,6 +226,23 @@ static void an_upgrade_of_libfuse_changes_nothing(void **state)
     assert_true(lines > 10);
 }
 
+#ifdef VARVE_FAULT_POINTS
+/* Keeper gives one that has not begun longer: a disk that hangs is not the worker's silence. */
+static void it_begins_when_the_disk_has_answered(void **state)
+{
+    struct worker_rig *rig = *state;
+    siginfo_t info = {.si_pid = 0};
+    worker_rig_start(rig, "VARVE_FAULT=volume.files-open=stop");
+    assert_int_equal(waitid(P_PID, (id_t)rig->pid, &info, WSTOPPED), 0);
+    assert_int_equal(atomic_load(&rig->live.header->pid), 0);
+    assert_int_equal(atomic_load(&rig->live.header->heartbeat_ns), 0);
+    assert_int_equal(kill(rig->pid, SIGCONT), 0);
+    worker_rig_await(rig, LIVE_FACT_READY);
+    assert_int_equal(atomic_load(&rig->live.header->pid), rig->pid);
+    assert_true(atomic_load(&rig->live.header->heartbeat_ns) > 0);
+}
+#endif
+
 int main(void)
 {
 #define RIG(f) cmocka_unit_test_setup_teardown(f, worker_rig_setup, worker_rig_teardown)
@@ -238,6 +256,9 @@ int main(void)
         RIG(a_stopped_one_shows_no_heartbeat),
         RIG(the_reply_to_init_is_that_of_the_format),
         RIG(an_upgrade_of_libfuse_changes_nothing),
+#ifdef VARVE_FAULT_POINTS
+        RIG(it_begins_when_the_disk_has_answered),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
