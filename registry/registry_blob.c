@@ -25,13 +25,14 @@ static int blob_url(const struct registry *registry, const char *repository,
 }
 
 static int stat_blob(struct registry *registry, const char *repository, const struct digest *digest,
-                     uint64_t *ret_size, struct err *err)
+                     remote_progress progress, void *arg, uint64_t *ret_size, struct err *err)
 {
     cleanup_free char *url = NULL;
     int rc = blob_url(registry, repository, digest, &url, err);
     if (rc < 0)
         return rc;
-    struct registry_http_request request = {.method = REGISTRY_HTTP_HEAD, .url = url};
+    struct registry_http_request request = {
+        .method = REGISTRY_HTTP_HEAD, .url = url, .progress = progress, .progress_arg = arg};
     cleanup_http_response struct registry_http_response response = {0};
     rc = registry_http_perform(registry->http, &request, &response, err);
     if (rc < 0)
@@ -51,12 +52,12 @@ static int stat_blob(struct registry *registry, const char *repository, const st
 }
 
 int registry_blob_stat(struct remote *remote, const char *repository, const struct digest *digest,
-                       uint64_t *ret_size, struct err *err)
+                       remote_progress progress, void *arg, uint64_t *ret_size, struct err *err)
 {
     int rc = reference_check_repository(repository, err);
     if (rc < 0)
         return rc;
-    rc = stat_blob(registry_of(remote), repository, digest, ret_size, err);
+    rc = stat_blob(registry_of(remote), repository, digest, progress, arg, ret_size, err);
     return wrap(rc, repository, err);
 }
 
@@ -105,7 +106,7 @@ static int confirm(struct registry *registry, const char *repository, const stru
     if (response->content_digest)
         return registry_error_if_other_digest(response, digest, err);
     uint64_t have;
-    rc = stat_blob(registry, repository, digest, &have, err);
+    rc = stat_blob(registry, repository, digest, NULL, NULL, &have, err);
     if (rc < 0)
         return rc;
     if (rc == 0)
@@ -160,7 +161,8 @@ static int put_blob(struct registry *registry, const char *repository, const str
 }
 
 int registry_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
-                      int fd, uint64_t size, remote_progress progress, void *arg, struct err *err)
+                      int fd, uint64_t size, remote_progress progress, void *arg,
+                      struct remote_upload *upload, struct err *err)
 {
     struct registry_http_request body = {
         .body_fd = fd, .body_size = size, .progress = progress, .progress_arg = arg};
@@ -168,6 +170,7 @@ int registry_blob_put(struct remote *remote, const char *repository, const struc
     if (rc < 0)
         return rc;
     rc = put_blob(registry_of(remote), repository, digest, &body, err);
+    upload->sent += rc == 0 ? size : 0;
     return wrap(rc, repository, err);
 }
 

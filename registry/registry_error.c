@@ -78,6 +78,28 @@ bool registry_error_has_code(const struct registry_http_response *response, cons
     return parse_refusal(response, &doc, &have, &message) && strcmp(have, code) == 0;
 }
 
+/* The text as it is, as it may be cut off or no JSON: "detail" is a digest with some registries, an
+ * object or a list with others. */
+void registry_error_missing(const struct registry_http_response *response,
+                            struct remote_missing *ret)
+{
+    *ret = (struct remote_missing){.any = false};
+    if (response->status != 400 && response->status != 404)
+        return;
+    const char *text = buf_str(&response->refusal);
+    ret->any = strstr(text, "BLOB_UNKNOWN") != NULL;
+    while (ret->any && ret->count < REMOTE_MISSING_MAX && (text = strstr(text, "sha256:"))) {
+        struct digest_text word;
+        snprintf(word.s, sizeof word.s, "%s", text);
+        struct digest *digest = &ret->digests[ret->count];
+        bool good = digest_parse(word.s, digest, NULL) == 0;
+        for (size_t i = 0; good && i < ret->count; i++)
+            good = !digest_equal(&ret->digests[i], digest);
+        ret->count += good;
+        text++;
+    }
+}
+
 static enum err_code code_of_status(const struct registry_http_response *response)
 {
     switch (response->status) {

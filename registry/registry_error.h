@@ -28,6 +28,11 @@ int registry_error_refusal(const struct registry_http_response *response, struct
 /* Whether the registry gave this error code ("UNSUPPORTED"). */
 bool registry_error_has_code(const struct registry_http_response *response, const char *code);
 
+/* Which blobs a refused manifest misses: the error codes MANIFEST_BLOB_UNKNOWN and BLOB_UNKNOWN,
+ * and the digests in their messages and details, in whatever form registries put them there. */
+void registry_error_missing(const struct registry_http_response *response,
+                            struct remote_missing *ret);
+
 /* Checks of answers that look like success. Each returns 0 or a failure.
  *
  * A log-in page of a proxy comes with status 200 too (ERR_DAMAGED). Other successes, and answers

@@ -22,9 +22,10 @@ int registry_make_url(const struct registry *registry, const char *repository, c
 
 /* The operations, as in struct remote_ops. */
 int registry_blob_stat(struct remote *remote, const char *repository, const struct digest *digest,
-                       uint64_t *ret_size, struct err *err);
+                       remote_progress progress, void *arg, uint64_t *ret_size, struct err *err);
 int registry_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
-                      int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
+                      int fd, uint64_t size, remote_progress progress, void *arg,
+                      struct remote_upload *upload, struct err *err);
 int registry_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
                       uint64_t size, remote_sink sink, void *sink_arg, remote_progress progress,
                       void *progress_arg, struct err *err);
@@ -32,6 +33,8 @@ int registry_manifest_get(struct remote *remote, const char *repository, const c
                           remote_progress progress, void *progress_arg, struct remote_manifest *ret,
                           struct err *err);
 int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                          const char *media_type, const void *bytes, size_t len, struct err *err);
+                          const char *media_type, const void *bytes, size_t len,
+                          remote_progress progress, void *arg, struct remote_missing *missing,
+                          struct err *err);
 int registry_manifest_delete(struct remote *remote, const char *repository,
                              const struct digest *digest, const char *only, struct err *err);

@@ -154,7 +154,8 @@ static int check_media_type(const char *media_type, struct err *err)
 
 static int put_manifest(struct registry *registry, const char *repository, const char *reference,
                         const char *media_type, const struct digest *digest,
-                        const struct registry_http_request *body, struct err *err)
+                        const struct registry_http_request *body, struct remote_missing *missing,
+                        struct err *err)
 {
     int rc = check_media_type(media_type, err);
     if (rc < 0)
@@ -174,8 +175,11 @@ static int put_manifest(struct registry *registry, const char *repository, const
     rc = registry_http_perform(registry->http, &request, &response, err);
     if (rc < 0)
         return rc;
-    if (response.status != 201 && response.status != 200)
+    if (response.status != 201 && response.status != 200) {
+        if (missing)
+            registry_error_missing(&response, missing);
         return registry_error_refusal(&response, err);
+    }
     rc = registry_error_if_web_page(&response, err);
     if (rc < 0)
         return rc;
@@ -183,7 +187,9 @@ static int put_manifest(struct registry *registry, const char *repository, const
 }
 
 int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                          const char *media_type, const void *bytes, size_t len, struct err *err)
+                          const char *media_type, const void *bytes, size_t len,
+                          remote_progress progress, void *arg, struct remote_missing *missing,
+                          struct err *err)
 {
     struct digest digest;
     int rc = digest_bytes(bytes, len, &digest, err);
@@ -198,9 +204,10 @@ int registry_manifest_put(struct remote *remote, const char *repository, const c
         return err_fail(err, ERR_TOO_LARGE,
                         "the manifest has %zu bytes, more than the %d that registries take", len,
                         REMOTE_MANIFEST_MAX);
-    struct registry_http_request body = {.body = bytes, .body_fd = -1, .body_size = len};
+    struct registry_http_request body = {
+        .body = bytes, .body_fd = -1, .body_size = len, .progress = progress, .progress_arg = arg};
     return put_manifest(registry_of(remote), repository, reference, media_type, &digest, &body,
-                        err);
+                        missing, err);
 }
 
 int registry_manifest_delete(struct remote *remote, const char *repository,

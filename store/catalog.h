@@ -21,9 +21,9 @@
  *
  * The families of calls stand in catalog_image.h, catalog_layer.h, catalog_run.h,
  * catalog_snapshot.h, catalog_volume.h, catalog_mount.h, catalog_workspace.h, catalog_job.h,
- * catalog_lease.h and catalog_event.h. Times are wall-clock nanoseconds. Strings in records are
- * owned by the record and freed by its *_free function, NULL where a column is NULL. "get" of a
- * missing row is ERR_NOT_FOUND with a sentence for the user.
+ * catalog_lease.h, catalog_upload.h, catalog_place.h and catalog_event.h. Times are wall-clock
+ * nanoseconds. Strings in records are owned by the record and freed by its *_free function, NULL
+ * where a column is NULL. "get" of a missing row is ERR_NOT_FOUND with a sentence for the user.
  *
  * Failures that any call may return: ERR_NO_SPACE (a full disk; the catalog is as it was before
  * the call), ERR_DAMAGED, ERR_CONFLICT (another program, such as a sqlite3 shell, keeps the
@@ -38,7 +38,7 @@
 #include "err.h"
 
 enum {
-    CATALOG_SCHEMA_VERSION = 3,
+    CATALOG_SCHEMA_VERSION = 4,
 };
 
 struct catalog;

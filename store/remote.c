@@ -12,6 +12,12 @@ void remote_manifest_free(struct remote_manifest *manifest)
     *manifest = (struct remote_manifest){.bytes = NULL};
 }
 
+void remote_session_free(struct remote_session *session)
+{
+    free(session->location);
+    *session = (struct remote_session){.location = NULL};
+}
+
 void remote_close(struct remote *remote)
 {
     if (!remote)
@@ -134,7 +140,9 @@ int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
 }
 
 static int put_and_read_back(struct remote *remote, const char *repository, const char *tag,
-                             const char *media_type, const void *bytes, size_t len, struct err *err)
+                             const char *media_type, const void *bytes, size_t len,
+                             remote_progress progress, void *arg, struct remote_missing *missing,
+                             struct err *err)
 {
     struct digest digest;
     const char *type;
@@ -143,21 +151,33 @@ static int put_and_read_back(struct remote *remote, const char *repository, cons
     if (rc == 0)
         rc = digest_bytes(bytes, len, &digest, err);
     if (rc == 0)
-        rc = remote->ops->manifest_put(remote, repository, tag, type, bytes, len, err);
+        rc = remote->ops->manifest_put(remote, repository, tag, type, bytes, len, progress, arg,
+                                       missing, err);
     if (rc < 0)
         return rc;
-    return remote_manifest_get(remote, repository, digest_format(&digest).s, &manifest, err);
+    return remote_manifest_get_or_stop(remote, repository, digest_format(&digest).s, progress, arg,
+                                       &manifest, err);
 }
 
 int remote_manifest_put(struct remote *remote, const char *repository, const char *tag,
                         const char *media_type, const void *bytes, size_t len, struct err *err)
+{
+    return remote_manifest_put_or_stop(remote, repository, tag, media_type, bytes, len, NULL, NULL,
+                                       NULL, err);
+}
+
+int remote_manifest_put_or_stop(struct remote *remote, const char *repository, const char *tag,
+                                const char *media_type, const void *bytes, size_t len,
+                                remote_progress progress, void *arg, struct remote_missing *missing,
+                                struct err *err)
 {
     int rc = remote_check_repository(repository, err);
     if (rc == 0 && tag)
         rc = remote_check_tag(tag, err);
     if (rc < 0)
         return rc;
-    rc = put_and_read_back(remote, repository, tag, media_type, bytes, len, err);
+    rc = put_and_read_back(remote, repository, tag, media_type, bytes, len, progress, arg, missing,
+                           err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot push the manifest of %s%s%s to %s", repository,
                         tag ? ":" : "", tag ? tag : "", remote->url);

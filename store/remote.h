@@ -86,27 +86,83 @@ struct remote_watch {
     void *arg;
 };
 
+/* Where an upload goes on that was not finished. */
+struct remote_session {
+    char *location;  /* address that the remote gave; owned */
+    uint64_t offset; /* bytes that the remote has confirmed */
+};
+void remote_session_free(struct remote_session *session);
+#define cleanup_remote_session cleanup_with(remote_session_free)
+
+/* Who keeps sessions, so that another attempt, also of another process, goes on where one ended. A
+ * failure of a call is the upload's. */
+struct remote_sessions {
+    /* 1 with a session, which the caller frees, 0 without one, or -errno. */
+    int (*load)(void *arg, const char *repository, const struct digest *digest,
+                struct remote_session *ret, struct err *err);
+    /* After each confirmed piece; `size` is the whole blob's. */
+    int (*save)(void *arg, const char *repository, const struct digest *digest, uint64_t size,
+                const struct remote_session *session, struct err *err);
+    /* It is finished, or lost. Nothing may be there. */
+    int (*forget)(void *arg, const char *repository, const struct digest *digest, struct err *err);
+    void *arg;
+};
+
+enum remote_outcome {
+    REMOTE_BLOB_PRESENT, /* nothing had to be done */
+    REMOTE_BLOB_MOUNTED, /* the remote took it from another of its repositories */
+    REMOTE_BLOB_SENT,
+};
+
+/* One upload. What is not known stays zero. */
+struct remote_upload {
+    const char *const *mount_from; /* other repositories of this remote that may hold the blob */
+    size_t mount_count;
+    const struct remote_sessions *sessions; /* NULL: nothing is recorded */
+    bool anew;                              /* send it although the remote says that it is there */
+
+    /* What came of it; also of one that failed. */
+    enum remote_outcome outcome;
+    uint64_t sent;       /* bytes of bodies that went out, what was sent again included */
+    uint64_t resumed_at; /* where an earlier attempt's session was gone on with; 0: with none */
+    int restarts;        /* sessions that were lost, so that the blob began anew */
+};
+
+enum {
+    REMOTE_MISSING_MAX = 16,
+};
+
+/* Blobs that a manifest names and the remote says that it does not have. */
+struct remote_missing {
+    bool any;                                  /* it says so */
+    struct digest digests[REMOTE_MISSING_MAX]; /* those it names */
+    size_t count;
+};
+
+struct remote_stream;
+
 struct remote_ops {
+    /* In all of them `progress` (may be NULL) is called at least once a second where a peer can be
+     * silent, so that it can ask for the end. */
+
     /* 1 present (size in *ret_size when known, else UINT64_MAX), 0 absent, or -errno. */
     int (*blob_stat)(struct remote *remote, const char *repository, const struct digest *digest,
-                     uint64_t *ret_size, struct err *err);
+                     remote_progress progress, void *arg, uint64_t *ret_size, struct err *err);
     /* Uploads `size` bytes from `fd` (offset 0 on; pread, the position is not used). Returns only
-     * after the remote has confirmed the digest. */
+     * after the remote has confirmed the digest. `upload` is never NULL. */
     int (*blob_put)(struct remote *remote, const char *repository, const struct digest *digest,
-                    int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
+                    int fd, uint64_t size, remote_progress progress, void *arg,
+                    struct remote_upload *upload, struct err *err);
     /* Sends the blob's bytes to the sink, in order, on the calling thread. `size` is what it should
-     * have, UINT64_MAX when that is not known; the sink may be given others. Where a peer can be
-     * silent, `progress` (may be NULL) is called at least once a second all the time, so that it
-     * can ask for the end. */
+     * have, UINT64_MAX when that is not known; the sink may be given others. */
     int (*blob_get)(struct remote *remote, const char *repository, const struct digest *digest,
                     uint64_t size, remote_sink sink, void *sink_arg, remote_progress progress,
                     void *progress_arg, struct err *err);
-    /* Reads `len` bytes from `offset` on. A blob that ends before is ERR_DIGEST. `progress` as for
-     * blob_get, here and below. */
+    /* Reads `len` bytes from `offset` on. A blob that ends before is ERR_DIGEST. */
     int (*blob_read)(struct remote *remote, const char *repository, const struct digest *digest,
                      uint64_t offset, void *into, size_t len, remote_progress progress,
                      void *progress_arg, struct err *err);
-    /* ERR_NOT_FOUND when there is none. `progress` as for blob_get. */
+    /* ERR_NOT_FOUND when there is none. */
     int (*manifest_get)(struct remote *remote, const char *repository, const char *reference,
                         remote_progress progress, void *progress_arg, struct remote_manifest *ret,
                         struct err *err);
@@ -115,9 +171,12 @@ struct remote_ops {
                          remote_progress progress, void *progress_arg,
                          struct remote_manifest_stat *ret, struct err *err);
     /* Stores a manifest under a tag, or under its digest alone when tag is NULL. One that has a
-     * subject is among the subject's referrers afterwards. */
+     * subject is among the subject's referrers afterwards. When it is refused for blobs that are
+     * not there, `missing` (may be NULL) is filled. */
     int (*manifest_put)(struct remote *remote, const char *repository, const char *tag,
-                        const char *media_type, const void *bytes, size_t len, struct err *err);
+                        const char *media_type, const void *bytes, size_t len,
+                        remote_progress progress, void *arg, struct remote_missing *missing,
+                        struct err *err);
     /* Deletes by digest, with every tag of the repository that points to it. ERR_NOT_FOUND when it
      * is gone already; ERR_REFUSED when the remote does not allow deleting. `only` NULL: whatever
      * points to it; else the one tag ("": none) that may, and a remote that can look and delete in
@@ -164,15 +223,15 @@ char *remote_reference(const struct remote *remote, const char *repository,
                        const struct digest *digest);
 
 /* Uploads a blob of the store unless the remote has it with the right size, and asks again
- * afterwards. *ret_uploaded (may be NULL) says which. A local blob that turns out to be damaged is
- * ERR_DIGEST. */
+ * afterwards. `upload` (may be NULL) says what may help, and hears what came of it. A local blob
+ * that turns out to be damaged is ERR_DIGEST. */
 int remote_push_blob(struct remote *remote, const char *repository, struct blobs *blobs,
                      const struct digest *digest, remote_progress progress, void *arg,
-                     bool *ret_uploaded, struct err *err);
+                     struct remote_upload *upload, struct err *err);
 /* Fails unless the remote shows the blob, and with this size where it tells the size:
  * ERR_NOT_FOUND without it, ERR_DIGEST with another size. */
 int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
-                        uint64_t size, struct err *err);
+                        uint64_t size, remote_progress progress, void *arg, struct err *err);
 /* Downloads a blob into the store unless it is there; digest and size (UINT64_MAX: any) checked
  * before it gets its name, and more bytes than `size` end the transfer at once. `progress` is
  * called while nothing moves, too. `watch` (may be NULL) hears nothing of a blob that is there.
@@ -193,6 +252,12 @@ int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
  * that it names. */
 int remote_manifest_put(struct remote *remote, const char *repository, const char *tag,
                         const char *media_type, const void *bytes, size_t len, struct err *err);
+/* The same with somebody who can ask for its end, and who hears of blobs that the remote misses
+ * (NULL: nobody). */
+int remote_manifest_put_or_stop(struct remote *remote, const char *repository, const char *tag,
+                                const char *media_type, const void *bytes, size_t len,
+                                remote_progress progress, void *arg, struct remote_missing *missing,
+                                struct err *err);
 /* What stands under a tag or digest; `progress` (may be NULL) can ask for the end. */
 int remote_manifest_stat(struct remote *remote, const char *repository, const char *reference,
                          remote_progress progress, void *arg, struct remote_manifest_stat *ret,

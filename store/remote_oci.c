@@ -14,9 +14,10 @@ enum {
 };
 
 static int op_blob_stat(struct remote *remote, const char *repository, const struct digest *digest,
-                        uint64_t *ret_size, struct err *err)
+                        remote_progress progress, void *arg, uint64_t *ret_size, struct err *err)
 {
-    (void)repository; /* one store for all repositories */
+    (void)repository;          /* one store for all repositories */
+    (void)progress, (void)arg; /* a disk is never silent */
     struct err local = ERR_INIT;
     return err_found(err, blobs_stat(remote_oci_blobs(remote), digest, ret_size, &local), &local);
 }
@@ -48,7 +49,8 @@ static int copy_in(struct blob_writer *writer, int fd, uint64_t size, remote_pro
 }
 
 static int op_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
-                       int fd, uint64_t size, remote_progress progress, void *arg, struct err *err)
+                       int fd, uint64_t size, remote_progress progress, void *arg,
+                       struct remote_upload *upload, struct err *err)
 {
     (void)repository;
     cleanup_blob_writer struct blob_writer writer = BLOB_WRITER_INIT;
@@ -56,6 +58,7 @@ static int op_blob_put(struct remote *remote, const char *repository, const stru
     int rc = blob_writer_begin(remote_oci_blobs(remote), size, &writer, err);
     if (rc == 0)
         rc = copy_in(&writer, fd, size, progress, arg, err);
+    upload->sent += writer.size;
     if (rc == 0)
         rc = blob_writer_commit(&writer, digest, size, &found, err);
     return rc;
@@ -66,7 +69,7 @@ static int op_blob_get(struct remote *remote, const char *repository, const stru
                        void *progress_arg, struct err *err)
 {
     (void)repository, (void)size;
-    (void)progress, (void)progress_arg; /* a disk is never silent */
+    (void)progress, (void)progress_arg;
     uint64_t have;
     cleanup_fd int fd = blobs_open_blob(remote_oci_blobs(remote), digest, &have, err);
     if (fd < 0)

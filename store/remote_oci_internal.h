@@ -61,7 +61,9 @@ int remote_oci_manifest_stat(struct remote *remote, const char *repository, cons
                              remote_progress progress, void *progress_arg,
                              struct remote_manifest_stat *ret, struct err *err);
 int remote_oci_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                            const char *media_type, const void *bytes, size_t len, struct err *err);
+                            const char *media_type, const void *bytes, size_t len,
+                            remote_progress progress, void *arg, struct remote_missing *missing,
+                            struct err *err);
 int remote_oci_manifest_swap(struct remote *remote, const char *repository, const char *tag,
                              const struct digest *expected, const char *media_type,
                              const void *bytes, size_t len, struct err *err);

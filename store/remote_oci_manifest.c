@@ -54,7 +54,7 @@ int remote_oci_manifest_stat(struct remote *remote, const char *repository, cons
 /* As a registry does: what a manifest names must be there before it, and stay after a power cut;
  * another tool may have put it there without a sync (I3). */
 static int check_reference(struct blobs *blobs, const struct oci_descriptor *descriptor,
-                           struct err *err)
+                           struct remote_missing *missing, struct err *err)
 {
     struct err cause = ERR_INIT;
     uint64_t size;
@@ -65,6 +65,9 @@ static int check_reference(struct blobs *blobs, const struct oci_descriptor *des
         rc = blobs_settle(blobs, &descriptor->digest, size, err);
         return rc < 0 ? rc : 0;
     }
+    if (missing)
+        *missing =
+            (struct remote_missing){.any = true, .digests = {descriptor->digest}, .count = 1};
     struct digest_text text = digest_format(&descriptor->digest);
     if (rc == 0)
         rc = err_fail(err, ERR_REFUSED, "it names blob %s, which is not there", text.s);
@@ -76,7 +79,8 @@ static int check_reference(struct blobs *blobs, const struct oci_descriptor *des
     return rc;
 }
 
-static int check_references(struct blobs *blobs, const json_t *document, struct err *err)
+static int check_references(struct blobs *blobs, const json_t *document,
+                            struct remote_missing *missing, struct err *err)
 {
     struct oci_descriptor *list;
     size_t count;
@@ -84,7 +88,7 @@ static int check_references(struct blobs *blobs, const json_t *document, struct 
     if (rc < 0)
         return rc;
     for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = check_reference(blobs, &list[i], err);
+        rc = check_reference(blobs, &list[i], missing, err);
     oci_descriptor_free_all(list, count);
     return rc;
 }
@@ -159,7 +163,7 @@ static int check_expected(struct blobs *blobs, const char *repository, const cha
 
 static int store(struct blobs *blobs, const char *repository, const char *tag,
                  const struct expected *expected, const char *media_type, const void *bytes,
-                 size_t len, struct err *err)
+                 size_t len, struct remote_missing *missing, struct err *err)
 {
     cleanup_json json_t *document = NULL;
     const char *type;
@@ -179,15 +183,19 @@ static int store(struct blobs *blobs, const char *repository, const char *tag,
         rc = check_expected(blobs, repository, tag, expected, err);
     /* Under the lock, so that nobody who removes blobs under it comes in between. */
     if (rc == 0)
-        rc = check_references(blobs, document, err);
+        rc = check_references(blobs, document, missing, err);
     return rc < 0 ? rc : publish_entry(blobs, entry, repository, err);
 }
 
 int remote_oci_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                            const char *media_type, const void *bytes, size_t len, struct err *err)
+                            const char *media_type, const void *bytes, size_t len,
+                            remote_progress progress, void *arg, struct remote_missing *missing,
+                            struct err *err)
 {
+    (void)progress, (void)arg;
     const struct expected any = {.any = true};
-    return store(remote_oci_blobs(remote), repository, tag, &any, media_type, bytes, len, err);
+    return store(remote_oci_blobs(remote), repository, tag, &any, media_type, bytes, len, missing,
+                 err);
 }
 
 /* Takes the name away from what it is expected to name. */
@@ -211,5 +219,5 @@ int remote_oci_manifest_swap(struct remote *remote, const char *repository, cons
     const struct expected exactly = {.digest = expected};
     if (!bytes)
         return swap_for_nothing(blobs, repository, tag, &exactly, err);
-    return store(blobs, repository, tag, &exactly, media_type, bytes, len, err);
+    return store(blobs, repository, tag, &exactly, media_type, bytes, len, NULL, err);
 }

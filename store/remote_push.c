@@ -1,17 +1,29 @@
+/* Blobs on their way to a remote: looked for, sent, confirmed. */
+
 #include "remote_internal.h"
 
 #include <inttypes.h>
 
+/* 1 when the remote has it, its size in *ret_size; 0 or -errno. */
+static int look(struct remote *remote, const char *repository, const struct digest *digest,
+                remote_progress progress, void *arg, uint64_t *ret_size, struct err *err)
+{
+    int rc = remote->ops->blob_stat(remote, repository, digest, progress, arg, ret_size, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot look for blob %s in %s", digest_format(digest).s,
+                        remote->url);
+    return rc;
+}
+
 int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
-                        uint64_t size, struct err *err)
+                        uint64_t size, remote_progress progress, void *arg, struct err *err)
 {
     uint64_t have = UINT64_MAX;
     int rc = remote_check_repository(repository, err);
     if (rc == 0)
-        rc = remote->ops->blob_stat(remote, repository, digest, &have, err);
+        rc = look(remote, repository, digest, progress, arg, &have, err);
     if (rc < 0)
-        return err_wrap(err, rc, "cannot look for blob %s in %s", digest_format(digest).s,
-                        remote->url);
+        return rc;
     if (rc == 0)
         return err_fail(err, ERR_NOT_FOUND, "%s does not have blob %s in %s", remote->url,
                         digest_format(digest).s, repository);
@@ -36,10 +48,20 @@ static int explain_upload(struct blobs *blobs, const struct digest *digest, int 
     return verified;
 }
 
+/* Another attempt may have finished it without hearing of that. */
+static int forget_session(const struct remote_upload *upload, const char *repository,
+                          const struct digest *digest, struct err *err)
+{
+    const struct remote_sessions *sessions = upload->sessions;
+    return sessions ? sessions->forget(sessions->arg, repository, digest, err) : 0;
+}
+
 int remote_push_blob(struct remote *remote, const char *repository, struct blobs *blobs,
                      const struct digest *digest, remote_progress progress, void *arg,
-                     bool *ret_uploaded, struct err *err)
+                     struct remote_upload *upload, struct err *err)
 {
+    struct remote_upload none = {.sessions = NULL};
+    upload = upload ? upload : &none;
     int rc = remote_check_repository(repository, err);
     if (rc < 0)
         return rc;
@@ -48,22 +70,18 @@ int remote_push_blob(struct remote *remote, const char *repository, struct blobs
     if (fd < 0)
         return fd;
     uint64_t have = UINT64_MAX;
-    rc = remote->ops->blob_stat(remote, repository, digest, &have, err);
+    rc = upload->anew ? 0 : look(remote, repository, digest, progress, arg, &have, err);
     if (rc < 0)
-        return err_wrap(err, rc, "cannot look for blob %s in %s", digest_format(digest).s,
-                        remote->url);
-    bool present = rc == 1 && have == size;
-    if (!present) {
-        rc = remote->ops->blob_put(remote, repository, digest, fd, size, progress, arg, err);
-        if (rc < 0)
-            rc = explain_upload(blobs, digest, rc, err);
-        else
-            rc = remote_confirm_blob(remote, repository, digest, size, err);
-        if (rc < 0)
-            return err_wrap(err, rc, "cannot push blob %s to %s", digest_format(digest).s,
-                            remote->url);
-    }
-    if (ret_uploaded)
-        *ret_uploaded = !present;
+        return rc;
+    upload->outcome = rc == 1 && have == size ? REMOTE_BLOB_PRESENT : REMOTE_BLOB_SENT;
+    if (upload->outcome == REMOTE_BLOB_PRESENT)
+        return forget_session(upload, repository, digest, err);
+    rc = remote->ops->blob_put(remote, repository, digest, fd, size, progress, arg, upload, err);
+    if (rc < 0)
+        rc = explain_upload(blobs, digest, rc, err);
+    else
+        rc = remote_confirm_blob(remote, repository, digest, size, progress, arg, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot push blob %s to %s", digest_format(digest).s, remote->url);
     return 0;
 }

@@ -102,10 +102,10 @@ static int confirm_all(struct push *push, struct err *err)
     int rc = job_step(push->job, "confirm", err);
     if (rc == 0)
         rc = remote_confirm_blob(remote, repository, &manifest->config.digest,
-                                 (uint64_t)manifest->config.size, err);
+                                 (uint64_t)manifest->config.size, progress, push, err);
     for (size_t i = 0; i < manifest->layer_count && rc == 0; i++)
         rc = remote_confirm_blob(remote, repository, &manifest->layers[i].digest,
-                                 (uint64_t)manifest->layers[i].size, err);
+                                 (uint64_t)manifest->layers[i].size, progress, push, err);
     return rc;
 }
 

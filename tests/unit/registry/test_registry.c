@@ -125,16 +125,19 @@ static void bad_names_go_into_no_url(void **state)
                                              "a\r\nX: y", "sha256:12", "a?b", "sha512:00"};
     const struct remote_ops *ops = remote->ops;
     struct remote_manifest manifest;
+    struct remote_upload upload = {.sessions = NULL};
     uint64_t size;
     for (size_t i = 0; i < ARRAY_SIZE(repositories); i++) {
         const char *name = repositories[i];
-        assert_int_equal(ops->blob_stat(remote, name, &digest, &size, NULL), -EINVAL);
-        assert_int_equal(ops->blob_put(remote, name, &digest, -1, 0, NULL, NULL, NULL), -EINVAL);
+        assert_int_equal(ops->blob_stat(remote, name, &digest, NULL, NULL, &size, NULL), -EINVAL);
+        assert_int_equal(ops->blob_put(remote, name, &digest, -1, 0, NULL, NULL, &upload, NULL),
+                         -EINVAL);
         assert_int_equal(ops->blob_get(remote, name, &digest, 1, NULL, NULL, NULL, NULL, NULL),
                          -EINVAL);
         assert_int_equal(ops->manifest_get(remote, name, "t", NULL, NULL, &manifest, NULL),
                          -EINVAL);
-        assert_int_equal(ops->manifest_put(remote, name, "t", "a/b", "{}", 2, NULL), -EINVAL);
+        assert_int_equal(
+            ops->manifest_put(remote, name, "t", "a/b", "{}", 2, NULL, NULL, NULL, NULL), -EINVAL);
         assert_int_equal(ops->manifest_delete(remote, name, &digest, NULL, NULL), -EINVAL);
     }
     for (size_t i = 0; i < ARRAY_SIZE(references); i++) {
@@ -145,11 +148,12 @@ static void bad_names_go_into_no_url(void **state)
         for (const char *p = err.text; *p; p++)
             assert_in_range(*p, ' ', '~');
         err_clear(&err);
-        assert_int_equal(ops->manifest_put(remote, "n", references[i], "a/b", "{}", 2, &err),
-                         -EINVAL);
+        assert_int_equal(
+            ops->manifest_put(remote, "n", references[i], "a/b", "{}", 2, NULL, NULL, NULL, &err),
+            -EINVAL);
     }
     struct err err = ERR_INIT;
-    assert_int_equal(ops->blob_stat(remote, "n", &digest, &size, &err), -EHOSTUNREACH);
+    assert_int_equal(ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, &err), -EHOSTUNREACH);
     assert_non_null(strstr(err.text, "repository n: registry 127.0.0.1:1 does not answer"));
     remote_close(remote);
 }

@@ -31,14 +31,17 @@ static struct digest hello_digest(void)
 static int stat_hello(struct registry_fixture *fixture, uint64_t *ret_size, struct err *err)
 {
     struct digest digest = hello_digest();
-    return fixture->remote->ops->blob_stat(fixture->remote, "a/n", &digest, ret_size, err);
+    return fixture->remote->ops->blob_stat(fixture->remote, "a/n", &digest, NULL, NULL, ret_size,
+                                           err);
 }
 
 static int put_hello(struct registry_fixture *fixture, struct err *err)
 {
     struct digest digest = hello_digest();
     cleanup_fd int fd = registry_fixture_file("hello", 5);
-    return fixture->remote->ops->blob_put(fixture->remote, "a/n", &digest, fd, 5, NULL, NULL, err);
+    struct remote_upload upload = {.sessions = NULL};
+    return fixture->remote->ops->blob_put(fixture->remote, "a/n", &digest, fd, 5, NULL, NULL,
+                                          &upload, err);
 }
 
 static int get_hello(struct registry_fixture *fixture, struct buf *body, struct err *err)
@@ -268,8 +271,9 @@ static void early_success_is_no_success(void **state)
     cleanup_free char *bytes = registry_fixture_noise(32 << 20, 1);
     cleanup_fd int fd = registry_fixture_file(bytes, 32 << 20);
     struct err err = ERR_INIT;
+    struct remote_upload upload = {.sessions = NULL};
     assert_true(fixture->remote->ops->blob_put(fixture->remote, "n", &digest, fd, 32 << 20, NULL,
-                                               NULL, &err) < 0);
+                                               NULL, &upload, &err) < 0);
     assert_true(err.code == ERR_DAMAGED || err.code == ERR_UNREACHABLE);
 }
 

@@ -240,10 +240,62 @@ static void failed_transfers_are_explained(void **state)
     assert_non_null(strstr(err.text, curl_easy_strerror(CURLE_COULDNT_CONNECT)));
 }
 
+static struct remote_missing missing_of(long status, const char *body)
+{
+    struct registry_http_response response = answer(status, NULL, body, strlen(body));
+    struct remote_missing missing = {.count = 99};
+    registry_error_missing(&response, &missing);
+    return missing;
+}
+
+#define D1 "sha256:0000000000000000000000000000000000000000000000000000000000000001"
+#define D2 "sha256:0000000000000000000000000000000000000000000000000000000000000002"
+
+/* Details as registries send them: text, object, list; cut off in the middle. */
+static void missing_blobs_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        long status;
+        const char *body;
+        bool any;
+        size_t count;
+    } cases[] = {
+        {400, "{\"errors\":[{\"code\":\"MANIFEST_BLOB_UNKNOWN\",\"detail\":\"" D1 "\"}]}", true, 1},
+        {404,
+         "{\"errors\":[{\"code\":\"BLOB_UNKNOWN\",\"detail\":{\"digest\":\"" D1
+         "\"}},{\"code\":\"BLOB_UNKNOWN\",\"detail\":{\"digest\":\"" D2 "\"}},"
+         "{\"code\":\"BLOB_UNKNOWN\",\"detail\":{\"digest\":\"" D1 "\"}}]}",
+         true, 2},
+        {400, "{\"errors\":[{\"code\":\"MANIFEST_BLOB_UNKNOWN\",\"detail\":[\"" D2 "\"]}", true, 1},
+        {400, "{\"errors\":[{\"code\":\"MANIFEST_BLOB_UNKNOWN\",\"detail\":\"sha256:00", true, 0},
+        {400, "{\"errors\":[{\"code\":\"BLOB_UNKNOWN\",\"detail\":\"sha256:zz\"}]}", true, 0},
+        {400, "{\"errors\":[{\"code\":\"MANIFEST_INVALID\",\"detail\":\"" D1 "\"}]}", false, 0},
+        {500, "{\"errors\":[{\"code\":\"BLOB_UNKNOWN\",\"detail\":\"" D1 "\"}]}", false, 0},
+        {400, "", false, 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct remote_missing missing = missing_of(cases[i].status, cases[i].body);
+        assert_int_equal(missing.any, cases[i].any);
+        assert_int_equal(missing.count, cases[i].count);
+    }
+    cleanup_buf struct buf many = BUF_INIT(1 << 20);
+    assert_int_equal(buf_add(&many, "BLOB_UNKNOWN ", 13, "x", NULL), 0);
+    for (unsigned i = 0; i < REMOTE_MISSING_MAX + 5; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "sha256:%064x ", i);
+        assert_int_equal(buf_add(&many, text, strlen(text), "x", NULL), 0);
+    }
+    struct remote_missing missing = missing_of(404, buf_str(&many));
+    assert_int_equal(missing.count, REMOTE_MISSING_MAX);
+    assert_int_equal(missing.digests[REMOTE_MISSING_MAX - 1].bytes[31], REMOTE_MISSING_MAX - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statuses_have_codes),
+        cmocka_unit_test(missing_blobs_are_named),
         cmocka_unit_test(own_words_of_the_registry_are_told),
         cmocka_unit_test(odd_bodies_do_no_harm),
         cmocka_unit_test(text_is_cleaned),

@@ -174,7 +174,8 @@ static void digest_is_our_own(void **state)
 static int put(struct registry_fixture *fixture, const char *tag, const char *type,
                const char *bytes, size_t len, struct err *err)
 {
-    return fixture->remote->ops->manifest_put(fixture->remote, "a/n", tag, type, bytes, len, err);
+    return fixture->remote->ops->manifest_put(fixture->remote, "a/n", tag, type, bytes, len, NULL,
+                                              NULL, NULL, err);
 }
 
 static void manifests_are_put(void **state)

@@ -23,7 +23,9 @@ static int put_blob(struct registry_real *real, const char *repository, const vo
     cleanup_fd int fd = registry_fixture_file(bytes, len);
     assert_true(fd >= 0);
     assert_int_equal(digest_bytes(bytes, len, ret, NULL), 0);
-    return real->remote->ops->blob_put(real->remote, repository, ret, fd, len, NULL, NULL, err);
+    struct remote_upload upload = {.sessions = NULL};
+    return real->remote->ops->blob_put(real->remote, repository, ret, fd, len, NULL, NULL, &upload,
+                                       err);
 }
 
 /* A manifest of this blob as config and no layers, pushed with its tag. Caller frees. */
@@ -42,7 +44,7 @@ static char *put_manifest(struct registry_real *real, const char *repository, co
                          digest_format(&config).s, strlen(config_bytes)) > 0);
     assert_int_equal(digest_bytes(text, strlen(text), ret, NULL), 0);
     if (real->remote->ops->manifest_put(real->remote, repository, tag, OCI_MEDIA_MANIFEST, text,
-                                        strlen(text), &err) < 0)
+                                        strlen(text), NULL, NULL, NULL, &err) < 0)
         fail_msg("%s", err.text);
     return text;
 }
@@ -55,8 +57,9 @@ static void check_round_trip(struct registry_real *real, size_t len)
     uint64_t size = 0;
     if (put_blob(real, "blobs/round-trip", bytes, len, &digest, &err) < 0)
         fail_msg("%zu bytes: %s", len, err.text);
-    assert_int_equal(
-        real->remote->ops->blob_stat(real->remote, "blobs/round-trip", &digest, &size, &err), 1);
+    assert_int_equal(real->remote->ops->blob_stat(real->remote, "blobs/round-trip", &digest, NULL,
+                                                  NULL, &size, &err),
+                     1);
     assert_int_equal(size, len);
     cleanup_buf struct buf body = BUF_INIT(64 << 20);
     assert_int_equal(real->remote->ops->blob_get(real->remote, "blobs/round-trip", &digest,
@@ -82,7 +85,7 @@ static void absent_things_are_absent(void **state)
     struct digest digest;
     assert_int_equal(digest_bytes("nowhere", 7, &digest, NULL), 0);
     uint64_t size;
-    assert_int_equal(ops->blob_stat(real->remote, "no/such", &digest, &size, NULL), 0);
+    assert_int_equal(ops->blob_stat(real->remote, "no/such", &digest, NULL, NULL, &size, NULL), 0);
     struct err err = ERR_INIT;
     cleanup_buf struct buf body = BUF_INIT(16);
     assert_int_equal(ops->blob_get(real->remote, "no/such", &digest, UINT64_MAX,
@@ -108,12 +111,13 @@ static void wrong_digests_are_refused(void **state)
     assert_int_equal(digest_bytes("something else", 14, &digest, NULL), 0);
     cleanup_fd int fd = registry_fixture_file("hello", 5);
     struct err err = ERR_INIT;
-    assert_true(real->remote->ops->blob_put(real->remote, "n", &digest, fd, 5, NULL, NULL, &err) <
-                0);
+    assert_true(real->remote->ops->blob_put(real->remote, "n", &digest, fd, 5, NULL, NULL,
+                                            &(struct remote_upload){.sessions = NULL}, &err) < 0);
     assert_int_equal(err.code, ERR_DIGEST);
     assert_non_null(strstr(err.text, "DIGEST_INVALID"));
     uint64_t size;
-    assert_int_equal(real->remote->ops->blob_stat(real->remote, "n", &digest, &size, NULL), 0);
+    assert_int_equal(
+        real->remote->ops->blob_stat(real->remote, "n", &digest, NULL, NULL, &size, NULL), 0);
 }
 
 static void files_that_end_early_are_refused(void **state)
@@ -123,8 +127,8 @@ static void files_that_end_early_are_refused(void **state)
     assert_int_equal(digest_bytes("hello", 5, &digest, NULL), 0);
     cleanup_fd int fd = registry_fixture_file("hell", 4);
     struct err err = ERR_INIT;
-    assert_true(real->remote->ops->blob_put(real->remote, "n", &digest, fd, 5, NULL, NULL, &err) <
-                0);
+    assert_true(real->remote->ops->blob_put(real->remote, "n", &digest, fd, 5, NULL, NULL,
+                                            &(struct remote_upload){.sessions = NULL}, &err) < 0);
     assert_int_equal(err.code, ERR_DAMAGED);
 }
 
@@ -145,14 +149,16 @@ static void uploads_can_be_cancelled(void **state)
     struct err err = ERR_INIT;
     for (uint64_t at = 0; at < len; at += len / 2) {
         err_clear(&err);
-        assert_int_equal(real->remote->ops->blob_put(real->remote, "cancelled", &digest, fd, len,
-                                                     cancel_at, &at, &err),
-                         -ECANCELED);
+        assert_int_equal(
+            real->remote->ops->blob_put(real->remote, "cancelled", &digest, fd, len, cancel_at, &at,
+                                        &(struct remote_upload){.sessions = NULL}, &err),
+            -ECANCELED);
         assert_int_equal(err.code, ERR_CANCELLED);
     }
     uint64_t size;
-    assert_int_equal(real->remote->ops->blob_stat(real->remote, "cancelled", &digest, &size, NULL),
-                     0);
+    assert_int_equal(
+        real->remote->ops->blob_stat(real->remote, "cancelled", &digest, NULL, NULL, &size, NULL),
+        0);
     /* The next upload of the same blob works. */
     assert_int_equal(put_blob(real, "cancelled", bytes, len, &digest, &err), 0);
 }
@@ -193,11 +199,15 @@ static void manifests_with_missing_blobs_are_refused(void **state)
                                "0000000000000000000000000000000000000000000000000000000000000001\","
                                "\"mediaType\":\"" OCI_MEDIA_CONFIG "\",\"size\":2},\"layers\":[],"
                                "\"mediaType\":\"" OCI_MEDIA_MANIFEST "\",\"schemaVersion\":2}";
+    struct remote_missing missing = {.any = false};
     struct err err = ERR_INIT;
     assert_true(real->remote->ops->manifest_put(real->remote, "m/n", "x", OCI_MEDIA_MANIFEST, text,
-                                                strlen(text), &err) < 0);
+                                                strlen(text), NULL, NULL, &missing, &err) < 0);
     assert_int_equal(err.code, ERR_REFUSED);
     assert_non_null(strstr(err.text, "BLOB_UNKNOWN"));
+    assert_true(missing.any);
+    assert_int_equal(missing.count, 1);
+    assert_int_equal(missing.digests[0].bytes[31], 1);
 }
 
 static void deleting_takes_every_tag(void **state)
@@ -236,8 +246,9 @@ static void *push_many(void *arg)
         cleanup_fd int fd = registry_fixture_file(bytes, len);
         struct digest digest;
         digest_bytes(bytes, len, &digest, NULL);
-        worker->rc = worker->real->remote->ops->blob_put(worker->real->remote, "threads", &digest,
-                                                         fd, len, NULL, NULL, NULL);
+        worker->rc = worker->real->remote->ops->blob_put(
+            worker->real->remote, "threads", &digest, fd, len, NULL, NULL,
+            &(struct remote_upload){.sessions = NULL}, NULL);
     }
     return NULL;
 }
@@ -265,14 +276,15 @@ static void stores_exchange_blobs(void **state)
     assert_int_equal(blobs_open(scratch_path(real->scratch, "to"), &to, NULL), 0);
     struct digest digest;
     assert_int_equal(blobs_put(from, "shared bytes", 12, &digest, NULL), 0);
+    struct remote_upload upload = {.sessions = NULL};
     bool moved = false;
     struct err err = ERR_INIT;
-    if (remote_push_blob(real->remote, "shared", from, &digest, NULL, NULL, &moved, &err) < 0)
+    if (remote_push_blob(real->remote, "shared", from, &digest, NULL, NULL, &upload, &err) < 0)
         fail_msg("%s", err.text);
-    assert_true(moved);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
     assert_int_equal(
-        remote_push_blob(real->remote, "shared", from, &digest, NULL, NULL, &moved, NULL), 0);
-    assert_false(moved);
+        remote_push_blob(real->remote, "shared", from, &digest, NULL, NULL, &upload, NULL), 0);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_PRESENT);
     if (remote_pull_blob(real->remote, "shared", to, &digest, 12, NULL, NULL, NULL, &moved, &err) <
         0)
         fail_msg("%s", err.text);
@@ -341,8 +353,9 @@ static void registry_that_goes_away(void **state)
     registry_server_stop(&own->server);
     uint64_t size;
     struct err err = ERR_INIT;
-    assert_int_equal(own->remote->ops->blob_stat(own->remote, "n", &digest, &size, &err),
-                     -EHOSTUNREACH);
+    assert_int_equal(
+        own->remote->ops->blob_stat(own->remote, "n", &digest, NULL, NULL, &size, &err),
+        -EHOSTUNREACH);
     assert_int_equal(err.code, ERR_UNREACHABLE);
     assert_non_null(strstr(err.text, "Connection refused"));
     assert_int_equal(registry_real_teardown(&own_state), 0);

@@ -69,7 +69,7 @@ static int ask(const char *host, int port, const struct registry_options *option
     struct digest digest;
     assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
     uint64_t size;
-    int rc = remote->ops->blob_stat(remote, "n", &digest, &size, err);
+    int rc = remote->ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, err);
     remote_close(remote);
     return rc;
 }
@@ -228,7 +228,8 @@ static void https_to_a_plain_port(void **state)
     struct digest digest;
     assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
     uint64_t size;
-    assert_int_equal(remote->ops->blob_stat(remote, "n", &digest, &size, &err), -EHOSTUNREACH);
+    assert_int_equal(remote->ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, &err),
+                     -EHOSTUNREACH);
     remote_close(remote);
     fake_http_stop(fake);
 }
@@ -250,12 +251,13 @@ static void closed_tls_connections_raise_no_signal(void **state)
     assert_int_equal(registry_open(url, &options, &remote, NULL), 0);
     cleanup_free char *bytes = registry_fixture_noise(1 << 20, 1);
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(remote->ops->manifest_put(remote, "n", "t", "a/b", bytes, 1 << 20, NULL),
+        assert_int_equal(remote->ops->manifest_put(remote, "n", "t", "a/b", bytes, 1 << 20, NULL,
+                                                   NULL, NULL, NULL),
                          -EHOSTUNREACH);
         struct digest digest;
         assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
         uint64_t size;
-        assert_int_equal(remote->ops->blob_stat(remote, "n", &digest, &size, NULL), 1);
+        assert_int_equal(remote->ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, NULL), 1);
     }
     remote_close(remote);
     fake_http_stop(fake);
@@ -287,7 +289,8 @@ static void real_registry_with_client_certificates(void **state)
     struct digest digest;
     assert_int_equal(digest_bytes(bytes, len, &digest, NULL), 0);
     err_clear(&err);
-    if (remote->ops->blob_put(remote, "prefix/n", &digest, fd, len, NULL, NULL, &err) < 0)
+    struct remote_upload upload = {.sessions = NULL};
+    if (remote->ops->blob_put(remote, "prefix/n", &digest, fd, len, NULL, NULL, &upload, &err) < 0)
         fail_msg("%s", err.text);
     size_t got = 0;
     assert_int_equal(remote->ops->blob_get(remote, "prefix/n", &digest, UINT64_MAX, discard, &got,

@@ -156,14 +156,14 @@ static void test_a_newer_schema_is_refused_untouched(void **state)
     struct err err;
     int rc = try_open(fixture, &err);
     assert_failed(rc, &err, ERR_TOO_NEW, "schema version 7");
-    assert_failed(rc, &err, ERR_TOO_NEW, "versions up to 3");
+    assert_failed(rc, &err, ERR_TOO_NEW, "versions up to 4");
     assert_failed(rc, &err, ERR_TOO_NEW, "start the varved that wrote it");
     cleanup_buf struct buf after;
     read_file(fixture, &after);
     assert_int_equal(before.len, after.len);
     assert_memory_equal(before.data, after.data, before.len);
     /* The one that knows the version opens it. */
-    run_raw(fixture, "PRAGMA user_version = 3");
+    run_raw(fixture, "PRAGMA user_version = 4");
     fixture_open(fixture);
 }
 

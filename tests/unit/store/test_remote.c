@@ -37,9 +37,10 @@ static struct fake *fake_of(struct remote *remote)
 }
 
 static int fake_blob_stat(struct remote *remote, const char *repository,
-                          const struct digest *digest, uint64_t *ret_size, struct err *err)
+                          const struct digest *digest, remote_progress progress, void *arg,
+                          uint64_t *ret_size, struct err *err)
 {
-    (void)repository, (void)digest;
+    (void)repository, (void)digest, (void)progress, (void)arg;
     struct fake *fake = fake_of(remote);
     int turn = fake->stats > 0;
     fake->stats++;
@@ -51,12 +52,12 @@ static int fake_blob_stat(struct remote *remote, const char *repository,
 
 static int fake_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
                          int fd, uint64_t size, remote_progress progress, void *arg,
-                         struct err *err)
+                         struct remote_upload *upload, struct err *err)
 {
-    (void)repository, (void)digest;
-    (void)fd;
+    (void)repository, (void)digest, (void)fd;
     struct fake *fake = fake_of(remote);
     fake->puts++;
+    upload->sent += size;
     if (progress && progress(arg, size, size) != 0)
         return err_fail(err, ERR_CANCELLED, "cancelled");
     if (fake->put_rc < 0)
@@ -100,12 +101,11 @@ static int fake_manifest_get(struct remote *remote, const char *repository, cons
 }
 
 static int fake_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                             const char *media_type, const void *bytes, size_t len, struct err *err)
+                             const char *media_type, const void *bytes, size_t len,
+                             remote_progress progress, void *arg, struct remote_missing *missing,
+                             struct err *err)
 {
-    (void)repository;
-    (void)bytes;
-    (void)len;
-    (void)err;
+    (void)repository, (void)bytes, (void)len, (void)progress, (void)arg, (void)missing, (void)err;
     fake_of(remote)->tag_got = tag ? tag : "";
     fake_of(remote)->media_type = media_type;
     return 0;
@@ -190,8 +190,8 @@ static void test_bad_names_reach_no_remote(void **state)
         assert_fails(remote_pull_blob(remote, name, fixture->blobs, &digest, 1, NULL, NULL, NULL,
                                       NULL, &err),
                      err, ERR_INVALID, "is not the name of a repository");
-        assert_fails(remote_confirm_blob(remote, name, &digest, 1, &err), err, ERR_INVALID,
-                     "is not the name of a repository");
+        assert_fails(remote_confirm_blob(remote, name, &digest, 1, NULL, NULL, &err), err,
+                     ERR_INVALID, "is not the name of a repository");
         assert_fails(remote_manifest_get(remote, name, "1", &manifest, &err), err, ERR_INVALID,
                      "is not the name of a repository");
         assert_fails(remote_manifest_put(remote, name, "1", NULL, "{}", 2, &err), err, ERR_INVALID,
@@ -222,22 +222,24 @@ static void test_push_asks_first_and_confirms(void **state)
     struct store_fixture *fixture = *state;
     struct digest digest = store_put(fixture->blobs, "hello");
     struct err err = ERR_INIT;
-    bool uploaded = true;
+    struct remote_upload upload = {.outcome = REMOTE_BLOB_SENT};
     cleanup_fake struct fake *present = fake_open("", "");
     present->stat_answers[0] = 1;
     present->stat_sizes[0] = 5;
-    assert_ok(remote_push_blob(&present->remote, "a", fixture->blobs, &digest, NULL, NULL,
-                               &uploaded, &err),
-              err);
-    assert_false(uploaded);
+    assert_ok(
+        remote_push_blob(&present->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
+        err);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_PRESENT);
+    assert_int_equal(upload.sent, 0);
     assert_int_equal(present->puts, 0);
     cleanup_fake struct fake *absent = fake_open("", "");
     absent->stat_answers[1] = 1;
     absent->stat_sizes[1] = 5;
-    assert_ok(remote_push_blob(&absent->remote, "a", fixture->blobs, &digest, NULL, NULL, &uploaded,
-                               &err),
-              err);
-    assert_true(uploaded);
+    assert_ok(
+        remote_push_blob(&absent->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
+        err);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
+    assert_int_equal(upload.sent, 5);
     assert_int_equal(absent->puts, 1);
     assert_int_equal(absent->stats, 2);
 }
@@ -247,22 +249,22 @@ static void test_push_repairs_a_wrong_size(void **state)
     struct store_fixture *fixture = *state;
     struct digest digest = store_put(fixture->blobs, "hello");
     struct err err = ERR_INIT;
-    bool uploaded = false;
+    struct remote_upload upload = {.outcome = REMOTE_BLOB_PRESENT};
     cleanup_fake struct fake *fake = fake_open("", "");
     fake->stat_answers[0] = fake->stat_answers[1] = 1;
     fake->stat_sizes[0] = 4;
     fake->stat_sizes[1] = 5;
     assert_ok(
-        remote_push_blob(&fake->remote, "a", fixture->blobs, &digest, NULL, NULL, &uploaded, &err),
+        remote_push_blob(&fake->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
         err);
-    assert_true(uploaded);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
     /* A size that is not known is no proof before the upload, and no objection after it. */
     cleanup_fake struct fake *silent = fake_open("", "");
     silent->stat_answers[0] = silent->stat_answers[1] = 1;
     silent->stat_sizes[0] = silent->stat_sizes[1] = UINT64_MAX;
-    assert_ok(remote_push_blob(&silent->remote, "a", fixture->blobs, &digest, NULL, NULL, &uploaded,
-                               &err),
-              err);
+    assert_ok(
+        remote_push_blob(&silent->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
+        err);
     assert_int_equal(silent->puts, 1);
 }
 
@@ -271,24 +273,23 @@ static void test_push_believes_no_upload(void **state)
     struct store_fixture *fixture = *state;
     struct digest digest = store_put(fixture->blobs, "hello");
     struct err err = ERR_INIT;
-    bool uploaded = false;
+    struct remote_upload upload = {.outcome = REMOTE_BLOB_PRESENT};
     cleanup_fake struct fake *loses = fake_open("", "");
     assert_fails(
-        remote_push_blob(&loses->remote, "a", fixture->blobs, &digest, NULL, NULL, &uploaded, &err),
+        remote_push_blob(&loses->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
         err, ERR_NOT_FOUND, "does not have blob");
     cleanup_fake struct fake *cuts = fake_open("", "");
     cuts->stat_answers[1] = 1;
     cuts->stat_sizes[1] = 4;
     assert_fails(
-        remote_push_blob(&cuts->remote, "a", fixture->blobs, &digest, NULL, NULL, &uploaded, &err),
+        remote_push_blob(&cuts->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
         err, ERR_DIGEST, "with 4 bytes, but it should have 5");
     cleanup_fake struct fake *silent = fake_open("", "");
     silent->stat_answers[0] = -1;
-    assert_fails(remote_push_blob(&silent->remote, "a", fixture->blobs, &digest, NULL, NULL,
-                                  &uploaded, &err),
-                 err, ERR_UNREACHABLE, "cannot look for blob");
+    assert_fails(
+        remote_push_blob(&silent->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
+        err, ERR_UNREACHABLE, "cannot look for blob");
     assert_int_equal(silent->puts, 0);
-    assert_false(uploaded);
 }
 
 static void test_push_of_a_bad_local_blob(void **state)

@@ -40,11 +40,10 @@ static struct remote *open_remote(const struct store_fixture *fixture)
 static int push(struct remote *remote, struct store_fixture *fixture, const char *repository,
                 const char *tag, const struct sample_image *image, struct err *err)
 {
-    int rc =
-        remote_push_blob(remote, repository, fixture->blobs, &image->layer, NULL, NULL, NULL, err);
+    struct blobs *blobs = fixture->blobs;
+    int rc = remote_push_blob(remote, repository, blobs, &image->layer, NULL, NULL, NULL, err);
     if (rc == 0)
-        rc = remote_push_blob(remote, repository, fixture->blobs, &image->config, NULL, NULL, NULL,
-                              err);
+        rc = remote_push_blob(remote, repository, blobs, &image->config, NULL, NULL, NULL, err);
     if (rc == 0)
         rc = remote_manifest_put(remote, repository, tag, OCI_MEDIA_MANIFEST, image->bytes,
                                  image->len, err);
@@ -102,33 +101,33 @@ static void test_url(void **state)
 static void test_push_and_pull(void **state)
 {
     struct store_fixture *fixture = *state;
+    struct blobs *blobs = fixture->blobs;
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
+    sample_image_make(fixture->scratch, blobs, "hello\n", &image);
     cleanup_remote struct remote *remote = open_remote(fixture);
-    bool moved = false;
-    assert_ok(remote_push_blob(remote, "images/a", fixture->blobs, &image.layer, NULL, NULL, &moved,
-                               &err),
+    struct remote_upload upload = {.anew = false};
+    assert_ok(remote_push_blob(remote, "images/a", blobs, &image.layer, NULL, NULL, &upload, &err),
               err);
-    assert_true(moved);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
     assert_ok(push(remote, fixture, "images/a", "1.0", &image, &err), err);
-    assert_ok(remote_confirm_blob(remote, "images/a", &image.layer, image.layer_size, &err), err);
-    assert_ok(remote_push_blob(remote, "images/a", fixture->blobs, &image.layer, NULL, NULL, &moved,
-                               &err),
+    uint64_t size = image.layer_size;
+    assert_ok(remote_confirm_blob(remote, "images/a", &image.layer, size, NULL, NULL, &err), err);
+    assert_ok(remote_push_blob(remote, "images/a", blobs, &image.layer, NULL, NULL, &upload, &err),
               err);
-    assert_false(moved);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_PRESENT);
     struct remote_manifest manifest;
     assert_ok(remote_manifest_get(remote, "images/a", "1.0", &manifest, &err), err);
     assert_string_equal(manifest.bytes, image.bytes);
     assert_string_equal(manifest.media_type, OCI_MEDIA_MANIFEST);
     assert_true(digest_equal(&manifest.digest, &image.manifest));
     remote_manifest_free(&manifest);
-    struct blobs *other;
+    struct blobs *other = NULL;
+    bool downloaded;
     assert_ok(blobs_open(store_text("%s/other", fixture->scratch->path), &other, &err), err);
-    assert_ok(remote_pull_blob(remote, "images/a", other, &image.layer, image.layer_size, NULL,
-                               NULL, NULL, &moved, &err),
-              err);
-    assert_true(moved);
+    int rc = remote_pull_blob(remote, "images/a", other, &image.layer, size, NULL, NULL, NULL,
+                              &downloaded, &err);
+    assert_true(rc == 0 && downloaded);
     assert_ok(blobs_verify(other, &image.layer, &err), err);
     blobs_close(other);
 }
@@ -147,7 +146,7 @@ static void test_missing_things(void **state)
     assert_fails(
         remote_pull_blob(remote, "a", fixture->blobs, &digest, 5, NULL, NULL, NULL, NULL, &err),
         err, ERR_NOT_FOUND, "is not in");
-    assert_fails(remote_confirm_blob(remote, "a", &digest, 5, &err), err, ERR_NOT_FOUND,
+    assert_fails(remote_confirm_blob(remote, "a", &digest, 5, NULL, NULL, &err), err, ERR_NOT_FOUND,
                  "does not have blob");
     assert_fails(remote_manifest_delete(remote, "a", &digest, &err), err, ERR_NOT_FOUND,
                  "there is no image a@sha256");
@@ -225,8 +224,9 @@ static void test_damaged_upload_is_refused(void **state)
     assert_int_equal(store_count(fixture->scratch, "r/blobs/sha256"), 0);
     assert_int_equal(store_count(fixture->scratch, "r/.varve"), 1); /* the role */
     cleanup_fd int fd = openat(fixture->scratch->fd, store_file(&digest), O_RDONLY | O_CLOEXEC);
-    assert_fails(remote->ops->blob_put(remote, "a", &digest, fd, 6, NULL, NULL, &err), err,
-                 ERR_DAMAGED, "ends after 5 of 6 bytes");
+    struct remote_upload none = {.anew = false};
+    int rc = remote->ops->blob_put(remote, "a", &digest, fd, 6, NULL, NULL, &none, &err);
+    assert_fails(rc, err, ERR_DAMAGED, "ends after 5 of 6 bytes");
 }
 
 static void test_damaged_remote_blob_is_noticed(void **state)
@@ -287,7 +287,7 @@ static void test_tags_are_unique_and_deleted_by_digest(void **state)
     assert_int_equal(count_entries(fixture, "a/b:1"), 1);
     assert_fails(remote_manifest_delete(remote, "a", &two.manifest, &err), err, ERR_NOT_FOUND,
                  "there is no image a@");
-    assert_ok(remote_confirm_blob(remote, "a", &two.layer, two.layer_size, &err), err);
+    assert_ok(remote_confirm_blob(remote, "a", &two.layer, two.layer_size, NULL, NULL, &err), err);
     assert_ok(remote_manifest_delete(remote, "b", &two.manifest, &err), err);
     assert_int_equal(count_entries(fixture, NULL), 0);
 }
