@@ -60,6 +60,7 @@ static int open_parsed(const char *url, struct registry_url *parsed,
         remote_close(&registry->remote);
         return rc;
     }
+    registry->pool = registry_http_pool(registry->http);
     *ret = &registry->remote;
     return 0;
 }

@@ -63,7 +63,10 @@ static bool has_body(const struct registry_http_request *request)
 
 static bool has_sink(const struct registry_http_request *request)
 {
-    return request->method == REGISTRY_HTTP_GET && request->sink;
+    bool takes = request->method == REGISTRY_HTTP_GET ||
+                 (request->method == REGISTRY_HTTP_POST &&
+                  (request->body || request->body_size == 0)); /* a pipe goes one way */
+    return request->sink && takes;
 }
 
 /* Whether the calling thread puts the body into the pipe. */
@@ -118,16 +121,16 @@ static int check_range(struct exchange *exchange)
 {
     const struct registry_http_request *request = exchange->request;
     struct registry_http_response *response = exchange->response;
-    if (!request->ranged || !response->content_range)
+    if (request->range_len == 0 || !response->content_range)
         return err_fail(&exchange->failure, ERR_DAMAGED, "the registry answered 206 %s",
-                        request->ranged ? "without a Content-Range" : "to a request for the whole");
+                        request->range_len > 0 ? "without a Content-Range"
+                                               : "to a request for the whole");
     struct registry_head_range range;
     int rc = registry_head_range(response->content_range, &range, &exchange->failure);
     if (rc < 0)
         return rc;
     uint64_t size = range.last - range.first + 1;
-    if (range.first != request->range_offset ||
-        (request->range_size > 0 && size > request->range_size) ||
+    if (range.first != request->range_offset || size > request->range_len ||
         (response->length != UINT64_MAX && response->length != size))
         return err_fail(&exchange->failure, ERR_DAMAGED,
                         "the registry answered with the range %s where bytes from %" PRIu64
@@ -313,8 +316,8 @@ static int give_to_sink(struct exchange *exchange, const struct registry_pipe_st
                         struct err *err)
 {
     const struct registry_http_request *request = exchange->request;
-    if (!exchange->began && request->began) {
-        int rc = request->began(request->began_arg, exchange->response, err);
+    if (!exchange->began && request->head) {
+        int rc = request->head(request->sink_arg, exchange->response, err);
         if (rc < 0)
             return rc;
     }

@@ -52,13 +52,10 @@ static CURLcode set_upload(CURL *curl, const struct registry_http_request *reque
 static CURLcode set_range(CURL *curl, const struct registry_http_request *request)
 {
     char range[64];
-    if (!request->ranged)
+    if (request->range_len == 0)
         return CURLE_OK;
-    if (request->range_size == 0)
-        snprintf(range, sizeof range, "%" PRIu64 "-", request->range_offset);
-    else
-        snprintf(range, sizeof range, "%" PRIu64 "-%" PRIu64, request->range_offset,
-                 request->range_offset + request->range_size - 1);
+    snprintf(range, sizeof range, "%" PRIu64 "-%" PRIu64, request->range_offset,
+             request->range_offset + request->range_len - 1);
     return curl_easy_setopt(curl, CURLOPT_RANGE, range);
 }
 

@@ -22,7 +22,7 @@ static void list_wanted(struct registry_http_response *response, struct wanted r
         {"Content-Range", &response->content_range, REGISTRY_HTTP_VALUE_MAX},
         {"Accept-Ranges", &response->accept_ranges, REGISTRY_HTTP_VALUE_MAX},
         {"OCI-Chunk-Min-Length", &response->chunk_min_length, REGISTRY_HTTP_VALUE_MAX},
-        {"OCI-Subject", &response->subject, REGISTRY_HTTP_VALUE_MAX},
+        {"OCI-Subject", &response->oci_subject, REGISTRY_HTTP_VALUE_MAX},
         {"OCI-Filters-Applied", &response->filters_applied, REGISTRY_HTTP_VALUE_MAX},
     };
     memcpy(ret, wanted, sizeof wanted);
@@ -38,10 +38,8 @@ void registry_head_forget(struct registry_http_response *response)
     }
     free(response->link);
     response->link = NULL;
-    for (size_t i = 0; i < REGISTRY_HTTP_CHALLENGES; i++) {
-        free(response->challenges[i]);
-        response->challenges[i] = NULL;
-    }
+    free(response->challenges);
+    response->challenges = NULL;
 }
 
 /* One header line, taken apart. */
@@ -100,31 +98,34 @@ static int keep(char **to, char *value, struct err *err)
     return 0;
 }
 
-/* RFC 9110, 5.3: lines of a list are one list. */
+/* Adds a value to those of the same name. */
+static int join(char **to, const char *between, const struct field *field, struct err *err)
+{
+    char *joined;
+    if (asprintf(&joined, "%s%s%.*s", *to ? *to : "", *to ? between : "", (int)field->len,
+                 field->value) < 0)
+        joined = NULL;
+    return keep(to, joined, err);
+}
+
+/* RFC 9110, 5.3: the lines of a list are one list. */
 static int add_link(struct registry_http_response *response, const struct field *field,
                     struct err *err)
 {
     size_t had = response->link ? strlen(response->link) + 2 : 0;
     int rc = check_value("Link", field, had, REGISTRY_HTTP_LINK_MAX, err);
-    if (rc < 0)
-        return rc;
-    char *joined;
-    if (asprintf(&joined, "%s%s%.*s", had ? response->link : "", had ? ", " : "", (int)field->len,
-                 field->value) < 0)
-        joined = NULL;
-    return keep(&response->link, joined, err);
+    return rc < 0 ? rc : join(&response->link, ", ", field, err);
 }
 
+/* Kept apart, so that a malformed one spoils no other. */
 static int add_challenge(struct registry_http_response *response, const struct field *field,
                          struct err *err)
 {
-    int rc = check_value("WWW-Authenticate", field, 0, REGISTRY_HTTP_CHALLENGE_MAX, err);
-    if (rc < 0)
-        return rc;
-    for (size_t i = 0; i < REGISTRY_HTTP_CHALLENGES; i++)
-        if (!response->challenges[i])
-            return keep(&response->challenges[i], strndup(field->value, field->len), err);
-    return 0;
+    size_t had = response->challenges ? strlen(response->challenges) + 1 : 0;
+    if (had + field->len >= REGISTRY_HTTP_CHALLENGES_MAX)
+        return 0;
+    int rc = check_value("WWW-Authenticate", field, had, REGISTRY_HTTP_CHALLENGES_MAX, err);
+    return rc < 0 ? rc : join(&response->challenges, "\n", field, err);
 }
 
 int registry_head_take(struct registry_http_response *response, const char *line, size_t len,

@@ -11,7 +11,7 @@
 #include "registry_http.h"
 
 /* Keeps the value of a header line, with its line end, if it is one of interest. Of a header that
- * is sent twice the last one counts, but Link headers are joined and challenges are all kept. */
+ * is sent twice the last one counts, but those of Link and WWW-Authenticate are all kept. */
 int registry_head_take(struct registry_http_response *response, const char *line, size_t len,
                        struct err *err);
 

@@ -82,6 +82,11 @@ void registry_http_close(struct registry_http *http)
     free(http);
 }
 
+struct registry_pool *registry_http_pool(const struct registry_http *http)
+{
+    return http->pool;
+}
+
 void registry_http_set_timeouts(struct registry_http *http, long connect_s, long stall_s,
                                 long commit_s)
 {
@@ -106,8 +111,7 @@ static int exchange_once(struct registry_http *http, const struct registry_http_
                                                   .connect_s = http->connect_s,
                                                   .stall_s = http->stall_s,
                                                   .commit_s = http->commit_s};
-    const char *trusted = request->authorization_for ? request->authorization_for : http->base;
-    settings.authorized = registry_url_same_origin(url, trusted);
+    settings.authorized = registry_url_same_origin(url, request->url);
     if (registry_url_same_origin(url, http->base)) {
         settings.client_cert = http->client_cert;
         settings.client_key = http->client_key;
@@ -133,15 +137,18 @@ int registry_http_location(const struct registry_http *http,
     return registry_url_follow(response->url, response->location, http->insecure_hosts, ret, err);
 }
 
-static bool is_redirect(long status)
+/* RFC 9110, 15.4: 307 and 308 keep method and body; for the others a client may change a method to
+ * GET, which is right for downloads only. */
+static bool is_followed(enum registry_http_method method, long status)
 {
-    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+    bool downloads = method == REGISTRY_HTTP_GET || method == REGISTRY_HTTP_HEAD;
+    return status == 307 || status == 308 ||
+           (downloads && (status == 301 || status == 302 || status == 303));
 }
 
 int registry_http_perform(struct registry_http *http, const struct registry_http_request *request,
                           struct registry_http_response *ret, struct err *err)
 {
-    bool follows = request->method == REGISTRY_HTTP_GET || request->method == REGISTRY_HTTP_HEAD;
     cleanup_free char *url = strdup(request->url);
     if (!url)
         return err_errno(err, ENOMEM, "cannot talk to a registry");
@@ -150,19 +157,22 @@ int registry_http_perform(struct registry_http *http, const struct registry_http
         int rc = exchange_once(http, request, url, &response, err);
         if (rc < 0)
             return rc;
-        if (!follows || !is_redirect(response.status)) {
+        char *next = NULL;
+        if (is_followed(request->method, response.status)) {
+            rc = registry_http_location(http, &response, &next, err);
+            if (rc < 0)
+                return rc;
+        }
+        if (!next || (request->keep_origin && !registry_url_same_origin(next, request->url))) {
+            free(next);
             *ret = response;
             response = (struct registry_http_response){0};
             return 0;
         }
+        free(url);
+        url = next;
         if (redirects == REGISTRY_HTTP_REDIRECTS_MAX)
             return err_fail(err, ERR_REFUSED, "the registry redirects more than %d times",
                             REGISTRY_HTTP_REDIRECTS_MAX);
-        char *next;
-        rc = registry_http_location(http, &response, &next, err);
-        if (rc < 0)
-            return rc;
-        free(url);
-        url = next;
     }
 }

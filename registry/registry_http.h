@@ -6,9 +6,10 @@
  * What it guards:
  *   - only http and https; TLS 1.2 or later, certificates and host names always checked;
  *   - the client certificate goes to the registry's own scheme, host and port only, credentials to
- *     the one origin that the request names;
- *   - redirects are followed for GET and HEAD only, at most REGISTRY_HTTP_REDIRECTS_MAX, under the
- *     rules of registry_url_follow();
+ *     that of the request's address, whatever a redirect or a Location says;
+ *   - redirects are followed under the rules of registry_url_follow(), at most
+ *     REGISTRY_HTTP_REDIRECTS_MAX: for GET and HEAD all of them, for other methods 307 and 308,
+ * with the same method and the body from its beginning (RFC 9110, 15.4). Others are answers;
  *   - proxies come from the environment as curl reads it (https_proxy, no_proxy, ...), but never
  *     for loopback hosts;
  *   - the budget and the pause of each origin (registry_pool.h);
@@ -33,13 +34,13 @@
 
 enum {
     REGISTRY_HTTP_REDIRECTS_MAX = 5,
-    REGISTRY_HTTP_LOCATION_MAX = 8192,        /* bytes of a Location header */
-    REGISTRY_HTTP_LINK_MAX = 8192,            /* bytes of all Link headers */
-    REGISTRY_HTTP_CHALLENGE_MAX = 4096,       /* bytes of a WWW-Authenticate header */
-    REGISTRY_HTTP_CHALLENGES = 8,             /* WWW-Authenticate headers; more are left out */
-    REGISTRY_HTTP_VALUE_MAX = 256,            /* bytes of any other header of interest */
-    REGISTRY_HTTP_HEADERS_MAX = 256 * 1024,   /* bytes of all headers of one exchange */
-    REGISTRY_HTTP_REFUSAL_MAX = 16 * 1024,    /* bytes kept of the body of a refusal */
+    REGISTRY_HTTP_LOCATION_MAX = 8192,      /* bytes of a Location header */
+    REGISTRY_HTTP_LINK_MAX = 8192,          /* bytes of all Link headers */
+    REGISTRY_HTTP_CHALLENGES_MAX = 8192,    /* bytes of all WWW-Authenticate headers; what does not
+                                             * fit is left out */
+    REGISTRY_HTTP_VALUE_MAX = 256,          /* bytes of any other header of interest */
+    REGISTRY_HTTP_HEADERS_MAX = 256 * 1024, /* bytes of all headers of one exchange */
+    REGISTRY_HTTP_REFUSAL_MAX = 16 * 1024,  /* bytes kept of the body of a refusal */
     REGISTRY_HTTP_COMMIT_TIMEOUT_S = 15 * 60, /* object stores copy a blob when it is closed */
 };
 
@@ -59,6 +60,9 @@ int registry_http_open(const struct registry_http_options *options, struct regis
                        struct err *err);
 void registry_http_close(struct registry_http *http); /* NULL is fine */
 
+/* The pool that its requests go through. */
+struct registry_pool *registry_http_pool(const struct registry_http *http);
+
 /* Other limits, in seconds, for tests; before the first request. */
 void registry_http_set_timeouts(struct registry_http *http, long connect_s, long stall_s,
                                 long commit_s);
@@ -73,10 +77,6 @@ enum registry_http_method {
 };
 
 struct registry_http_response;
-/* The head of an answer whose body goes to the sink is there: status, addresses and headers. A
- * failure ends the transfer. */
-typedef int registry_http_began(void *arg, const struct registry_http_response *head,
-                                struct err *err);
 
 /* Everything is borrowed for the call. */
 struct registry_http_request {
@@ -84,11 +84,10 @@ struct registry_http_request {
     const char *url;
     const char *const *headers; /* "Name: value" lines, NULL at the end; NULL: none */
 
-    /* Value of the Authorization header; NULL: none. It is sent to one origin only, that of
-     * `authorization_for` (a URL; NULL: the registry's own), whatever `url` is and wherever
-     * redirects lead to. */
+    /* Value of the Authorization header; NULL: none. It is sent to the origin of `url` only,
+     * wherever redirects lead to. */
     const char *authorization;
-    const char *authorization_for;
+    bool keep_origin; /* a redirect to another origin is the answer; the body is a secret */
 
     /* The body of POST, PUT and PATCH: `body_size` bytes at `body`, or, when that is NULL, of
      * `body_fd` from offset `body_offset` on. `progress` may be NULL; it is told how much of the
@@ -100,21 +99,21 @@ struct registry_http_request {
     remote_progress progress;
     void *progress_arg;
 
-    /* GET: takes the body of an answer with status 200, or 206 to a request for a range; more than
-     * `sink_max` bytes are ERR_TOO_LARGE. Before the first byte `began` (may be NULL) is called.
-     * `progress` is called then, too; what it is told has no meaning. */
+    /* Takes the body of an answer with status 200, or 206 to a request for a range; more than
+     * `sink_max` bytes are ERR_TOO_LARGE. Of GET, and of POST with a body in memory. Before the
+     * first byte `head` (may be NULL) is called with the same argument: status, address and headers
+     * of the answer are there; a failure ends the transfer. `progress` is called while the body
+     * comes, too; what it is told has no meaning then. */
     remote_sink sink;
+    int (*head)(void *sink_arg, const struct registry_http_response *head, struct err *err);
     void *sink_arg;
     uint64_t sink_max;
-    registry_http_began *began;
-    void *began_arg;
 
-    /* GET: asks for `range_size` bytes (0: all that there are) from `range_offset` on (RFC 9110,
-     * 14.2). A 206 that gives others is ERR_DAMAGED. A server may answer 200 with all bytes, and
-     * the sink gets them: `began` can tell. */
-    bool ranged;
+    /* GET: asks for `range_len` bytes (0: for the whole) from `range_offset` on (RFC 9110, 14.2). A
+     * 206 that gives others, or more, is ERR_DAMAGED. A server may answer 200 with all bytes, and
+     * the sink gets them: `head` can tell. */
     uint64_t range_offset;
-    uint64_t range_size;
+    uint64_t range_len;
 
     long total_timeout_s; /* 0: none */
 };
@@ -131,14 +130,14 @@ struct registry_http_response {
     char *range; /* of an upload: "0-<last>" (distribution-spec, "Pushing a blob in chunks") */
     char *content_range; /* of a 206 or 416 */
     char *accept_ranges;
-    char *link;                                 /* all of them, joined by ", " */
-    char *chunk_min_length;                     /* OCI-Chunk-Min-Length */
-    char *subject;                              /* OCI-Subject */
-    char *filters_applied;                      /* OCI-Filters-Applied */
-    char *challenges[REGISTRY_HTTP_CHALLENGES]; /* WWW-Authenticate, NULL after the last */
-    uint64_t range_total; /* of a 206: size of the whole; UINT64_MAX when not given */
-    struct buf refusal;   /* beginning of the body unless it went to the sink */
-    bool body_complete;   /* the request's whole body had been taken when the answer came */
+    char *link;             /* all of them, joined by ", " */
+    char *chunk_min_length; /* OCI-Chunk-Min-Length */
+    char *oci_subject;      /* OCI-Subject */
+    char *filters_applied;  /* OCI-Filters-Applied */
+    char *challenges;       /* all WWW-Authenticate, one a line */
+    uint64_t range_total;   /* of a 206: size of the whole; UINT64_MAX when not given */
+    struct buf refusal;     /* beginning of the body unless it went to the sink */
+    bool body_complete;     /* the request's whole body had been taken when the answer came */
 };
 void registry_http_response_free(struct registry_http_response *response);
 #define cleanup_http_response cleanup_with(registry_http_response_free)

@@ -8,6 +8,7 @@
 struct registry {
     struct remote remote; /* first, so that the two pointers are one */
     struct registry_http *http;
+    struct registry_pool *pool; /* that http uses */
     char *base; /* "https://host[:port]" */
 };
 

@@ -172,7 +172,7 @@ static void sessions_that_do_not_open(void **state)
         {STATUS("404 Not Found"), ERR_NOT_FOUND},
         {STATUS("429 Too Many Requests"), ERR_REFUSED},
         {STATUS("503 Away"), ERR_REFUSED},
-        {"HTTP/1.1 307 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED},
+        {"HTTP/1.1 302 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct fake_http_rule rule = {"POST", "", .response = cases[i].response};

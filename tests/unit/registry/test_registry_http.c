@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -187,14 +188,65 @@ static void head_follows_redirects(void **state)
     assert_non_null(strstr(response.url, "/stored"));
 }
 
-static void uploads_do_not_follow_redirects(void **state)
+/* One with a body of four kinds of methods; the status or a failure. */
+static int send_body(struct http_fixture *fixture, enum registry_http_method method, int fd,
+                     bool keep_origin, struct err *err)
+{
+    struct registry_http_request request = {.method = method,
+                                            .url = fixture->base,
+                                            .body_fd = fd,
+                                            .body_offset = 3,
+                                            .body_size = 5,
+                                            .keep_origin = keep_origin,
+                                            .authorization = "Basic czNjcmV0"};
+    cleanup_http_response struct registry_http_response response = {0};
+    int rc = registry_http_perform(fixture->http, &request, &response, err);
+    return rc < 0 ? rc : (int)response.status;
+}
+
+/* Method and body are kept, also on the way to another origin, which sees no credentials. */
+static void bodies_follow_redirects_that_keep_them(void **state)
 {
     struct http_fixture *fixture = *state;
-    cleanup_free char *answer = redirect(307, fixture->other_base, "/stored");
-    http_fixture_answer(fixture, (struct fake_http_rule){.response = answer});
-    assert_int_equal(http_fixture_put(fixture, "hello", 5, NULL), 307);
-    assert_int_equal(fake_http_count(fixture->fake), 1);
-    assert_int_equal(fake_http_count(fixture->other), 0);
+    static const struct {
+        enum registry_http_method method;
+        const char *name;
+    } methods[] = {
+        {REGISTRY_HTTP_PUT, "PUT"}, {REGISTRY_HTTP_PATCH, "PATCH"}, {REGISTRY_HTTP_POST, "POST"}};
+    cleanup_fd int fd = memfd_create("body", MFD_CLOEXEC);
+    assert_int_equal(write(fd, "...hello...", 11), 11);
+    struct fake_http_rule stored = {.path = "", .response = HTTP_FIXTURE_OK};
+    for (size_t i = 0; i < ARRAY_SIZE(methods) * 2; i++) {
+        cleanup_free char *answer = redirect(i % 2 ? 307 : 308, fixture->other_base, "/stored?s=1");
+        http_fixture_answer(fixture, (struct fake_http_rule){.response = answer});
+        fake_http_set(fixture->other, &stored, 1);
+        assert_int_equal(send_body(fixture, methods[i / 2].method, fd, false, NULL), 200);
+        const struct fake_http_request *first = fake_http_at(fixture->fake, 0);
+        assert_string_equal(first->method, methods[i / 2].name);
+        assert_string_equal(first->body, "hello");
+        assert_non_null(fake_http_header(first, "Authorization"));
+        const struct fake_http_request *seen = fake_http_at(fixture->other, 0);
+        assert_string_equal(seen->method, methods[i / 2].name);
+        assert_string_equal(seen->target, "/stored?s=1");
+        assert_string_equal(seen->body, "hello");
+        assert_null(fake_http_header(seen, "Authorization"));
+        assert_int_equal(send_body(fixture, methods[i / 2].method, fd, true, NULL),
+                         i % 2 ? 307 : 308);
+        assert_int_equal(fake_http_count(fixture->other), 1);
+    }
+}
+
+static void other_redirects_of_bodies_are_answers(void **state)
+{
+    struct http_fixture *fixture = *state;
+    static const int statuses[] = {300, 301, 302, 303, 304, 305};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        cleanup_free char *answer = redirect(statuses[i], fixture->other_base, "/stored");
+        http_fixture_answer(fixture, (struct fake_http_rule){.response = answer});
+        assert_int_equal(http_fixture_put(fixture, "hello", 5, NULL), statuses[i]);
+        assert_int_equal(fake_http_count(fixture->fake), 1);
+        assert_int_equal(fake_http_count(fixture->other), 0);
+    }
 }
 
 static void redirects_are_counted(void **state)
@@ -285,34 +337,26 @@ static void refused_expectations_are_repeated(void **state)
     assert_int_equal(fake_http_at(fixture->fake, 1)->body_len, 4 << 20);
 }
 
-/* The credentials of a registry are seen by its own origin alone. */
+/* The credentials of a registry are seen by its own origin alone; another path there is home. */
 static void credentials_stay_at_home(void **state)
 {
     struct http_fixture *fixture = *state;
-    cleanup_free char *answer = redirect(307, fixture->other_base, "/stored");
+    cleanup_free char *away = redirect(307, fixture->other_base, "/stored");
+    cleanup_free char *home = redirect(307, fixture->base, "/moved");
+    const struct fake_http_rule rules[] = {{.path = "/moved", .response = away},
+                                           {.path = "", .response = home}};
     struct fake_http_rule stored = {.path = "", .response = HTTP_FIXTURE_OK};
-    for (int step = 0; step < 2; step++) {
-        http_fixture_answer(fixture, (struct fake_http_rule){.response = answer});
-        fake_http_set(fixture->other, &stored, 1);
-        struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
-                                                .url = fixture->base,
-                                                .authorization = "Bearer s3cret",
-                                                .authorization_for =
-                                                    step == 0 ? NULL : fixture->other_base};
-        cleanup_http_response struct registry_http_response response = {0};
-        assert_int_equal(registry_http_perform(fixture->http, &request, &response, NULL), 0);
-        assert_int_equal(response.status, 200);
-        const char *at_home = fake_http_header(fake_http_at(fixture->fake, 0), "Authorization");
-        if (step == 0)
-            assert_string_equal(at_home, "Bearer s3cret");
-        else
-            assert_null(at_home);
-        const char *at_other = fake_http_header(fake_http_at(fixture->other, 0), "Authorization");
-        if (step == 0)
-            assert_null(at_other);
-        else
-            assert_string_equal(at_other, "Bearer s3cret");
-    }
+    fake_http_set(fixture->fake, rules, 2);
+    fake_http_set(fixture->other, &stored, 1);
+    struct registry_http_request request = {
+        .method = REGISTRY_HTTP_GET, .url = fixture->base, .authorization = "Bearer s3cret"};
+    cleanup_http_response struct registry_http_response response = {0};
+    assert_int_equal(registry_http_perform(fixture->http, &request, &response, NULL), 0);
+    assert_int_equal(response.status, 200);
+    for (size_t i = 0; i < 2; i++)
+        assert_string_equal(fake_http_header(fake_http_at(fixture->fake, i), "Authorization"),
+                            "Bearer s3cret");
+    assert_null(fake_http_header(fake_http_at(fixture->other, 0), "Authorization"));
 }
 
 /* The second server stands in as a proxy. */
@@ -355,14 +399,23 @@ static void proxies_are_for_other_machines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(requests_say_who_asks),           test(headers_of_interest_are_kept),
-        test(bodies_reach_the_sink),           test(connections_are_used_again),
-        test(closed_connections_are_replaced), test(threads_share_the_pool),
-        test(downloads_follow_redirects),      test(head_follows_redirects),
-        test(uploads_do_not_follow_redirects), test(redirects_are_counted),
-        test(bad_redirects_are_refused),       test(bodies_are_sent),
-        test(files_are_sent_with_progress),    test(refused_expectations_are_repeated),
-        test(credentials_stay_at_home),        test(proxies_are_for_other_machines),
+        test(requests_say_who_asks),
+        test(headers_of_interest_are_kept),
+        test(bodies_reach_the_sink),
+        test(connections_are_used_again),
+        test(closed_connections_are_replaced),
+        test(threads_share_the_pool),
+        test(downloads_follow_redirects),
+        test(head_follows_redirects),
+        test(bodies_follow_redirects_that_keep_them),
+        test(other_redirects_of_bodies_are_answers),
+        test(redirects_are_counted),
+        test(bad_redirects_are_refused),
+        test(bodies_are_sent),
+        test(files_are_sent_with_progress),
+        test(refused_expectations_are_repeated),
+        test(credentials_stay_at_home),
+        test(proxies_are_for_other_machines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
