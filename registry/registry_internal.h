@@ -9,7 +9,7 @@ struct registry {
     struct remote remote; /* first, so that the two pointers are one */
     struct registry_http *http;
     struct registry_pool *pool; /* that http uses */
-    char *base; /* "https://host[:port]" */
+    char *base;                 /* "https://host[:port]" */
 };
 
 static inline struct registry *registry_of(struct remote *remote)

@@ -1,6 +1,7 @@
 #include "registry_pool.h"
 
 #include "clock.h"
+#include "registry_auth.h"
 #include "registry_loop.h"
 #include "registry_url.h"
 
@@ -28,7 +29,7 @@ struct registry_origin {
 
 struct registry_pool {
     long connections;
-    char *auth_file;
+    struct registry_auth *auth;
     struct registry_loop *loop;
     pthread_mutex_t lock;
     struct registry_origin *origins; /* guarded by lock, as is the next */
@@ -55,9 +56,7 @@ int registry_pool_open(const struct registry_pool_options *options, struct regis
         return err_errno(err, ENOMEM, "cannot start the transport to registries");
     (void)pthread_mutex_init(&pool->lock, NULL);
     pool->connections = options->connections ? options->connections : REGISTRY_POOL_CONNECTIONS;
-    int rc = 0;
-    if (options->auth_file && !(pool->auth_file = strdup(options->auth_file)))
-        rc = err_errno(err, ENOMEM, "cannot start the transport to registries");
+    int rc = registry_auth_open(options->auth_file, &pool->auth, err);
     if (rc == 0)
         rc = registry_loop_open(&pool->loop, err);
     if (rc < 0) {
@@ -79,13 +78,18 @@ void registry_pool_close(struct registry_pool *pool)
         origin = next;
     }
     (void)pthread_mutex_destroy(&pool->lock);
-    free(pool->auth_file);
+    registry_auth_close(pool->auth);
     free(pool);
 }
 
 struct registry_loop *registry_pool_loop(struct registry_pool *pool)
 {
     return pool->loop;
+}
+
+struct registry_auth *registry_pool_auth(struct registry_pool *pool)
+{
+    return pool->auth;
 }
 
 int registry_pool_ask(const struct registry_waiter *waiter, struct err *err)

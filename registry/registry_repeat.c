@@ -21,12 +21,25 @@ static void system_pause(void *arg, struct registry_pool *pool, const char *url,
     registry_pool_pause(pool, url, ms);
 }
 
+static int64_t system_wall_ns(const struct clock *clock)
+{
+    struct timespec now;
+    (void)clock;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * CLOCK_NS_PER_S + now.tv_nsec;
+}
+
+static int64_t system_mono_ns(const struct clock *clock)
+{
+    (void)clock;
+    return clock_now_ns();
+}
+
 struct registry_repeat_time registry_repeat_system_time(void)
 {
-    struct registry_repeat_time time = {
-        .clock = clock_system(), .sleep = system_sleep, .pause = system_pause};
-    time.clock.offset_ns = 0;
-    return time;
+    static const struct clock clock = {.wall_ns = system_wall_ns, .mono_ns = system_mono_ns};
+    return (struct registry_repeat_time){
+        .clock = &clock, .sleep = system_sleep, .pause = system_pause};
 }
 
 static int count_and_pass(void *arg, const void *bytes, size_t len, struct err *err)
@@ -37,13 +50,13 @@ static int count_and_pass(void *arg, const void *bytes, size_t len, struct err *
 }
 
 int registry_repeat_wait(const struct registry_repeat_means *means, struct registry_retry *retry,
-                         const struct registry_http_response *response, const char *url,
+                         const struct registry_http_response *response,
                          const struct registry_waiter *waiter, struct err *err)
 {
     const struct registry_repeat_time *time = means->time;
     int64_t ms;
     bool all;
-    int rc = registry_retry_next(retry, response, clock_wall_ns(&time->clock) / CLOCK_NS_PER_S, &ms,
+    int rc = registry_retry_next(retry, response, clock_wall_ns(time->clock) / CLOCK_NS_PER_S, &ms,
                                  &all, err);
     if (rc != 1)
         return rc;
@@ -97,8 +110,7 @@ int registry_repeat_perform(const struct registry_repeat_means *means,
             return err_pass(err, rc, &failure);
         bool lost = failure.code != ERR_NONE;
         if (rc == 1) {
-            rc = registry_repeat_wait(means, &retry, lost ? NULL : &response, request->url, &waiter,
-                                      err);
+            rc = registry_repeat_wait(means, &retry, lost ? NULL : &response, &waiter, err);
             if (rc < 0)
                 return rc;
             if (rc == 1)

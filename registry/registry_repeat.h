@@ -24,7 +24,7 @@ enum registry_repeat {
 
 /* Time as the registry client sees it, for tests to replace. */
 struct registry_repeat_time {
-    struct clock clock; /* wall without an offset: other machines' times are compared with it */
+    const struct clock *clock; /* without an offset: other machines' times are compared with it */
     int (*sleep)(void *arg, int64_t ms, const struct registry_waiter *waiter, struct err *err);
     void (*pause)(void *arg, struct registry_pool *pool, const char *url, int64_t ms);
     void *arg;
@@ -46,7 +46,7 @@ int registry_repeat_perform(const struct registry_repeat_means *means,
 
 /* For callers with loops of their own: counts a failed attempt and waits. 1 when another one may be
  * made, 0 when there were enough, ERR_CANCELLED, or ERR_REFUSED for a Retry-After that is too long.
- * `response` is NULL when there was none; `url` is what was asked then. */
+ * `response` is NULL when there was none. */
 int registry_repeat_wait(const struct registry_repeat_means *means, struct registry_retry *retry,
-                         const struct registry_http_response *response, const char *url,
+                         const struct registry_http_response *response,
                          const struct registry_waiter *waiter, struct err *err);

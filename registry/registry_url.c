@@ -239,24 +239,32 @@ int registry_url_follow(const char *from, const char *location, const char *inse
     return 0;
 }
 
-int registry_url_add_digest(const char *url, const struct digest *digest, char **ret,
-                            struct err *err)
+int registry_url_add_query(const char *url, const char *name, const char *value, char **ret,
+                           struct err *err)
 {
     cleanup_curlu CURLU *parsed = NULL;
     int rc = parse(url, 0, &parsed, err);
     if (rc < 0)
         return rc;
-    char query[sizeof "digest=" + DIGEST_TEXT_LEN];
-    struct digest_text digest_text = digest_format(digest);
-    snprintf(query, sizeof query, "digest=%s", digest_text.s);
+    cleanup_free char *query = NULL;
+    if (asprintf(&query, "%s=%s", name, value) < 0) {
+        query = NULL;
+        return err_errno(err, ENOMEM, "cannot make an address");
+    }
     CURLUcode code =
         curl_url_set(parsed, CURLUPART_QUERY, query, CURLU_APPENDQUERY | CURLU_URLENCODE);
     cleanup_curl_text char *text = code == CURLUE_OK ? part(parsed, CURLUPART_URL, 0) : NULL;
     char *copy = text ? strdup(text) : NULL;
     if (!copy)
-        return err_errno(err, ENOMEM, "cannot make an upload address");
+        return err_errno(err, ENOMEM, "cannot make an address");
     *ret = copy;
     return 0;
+}
+
+int registry_url_add_digest(const char *url, const struct digest *digest, char **ret,
+                            struct err *err)
+{
+    return registry_url_add_query(url, "digest", digest_format(digest).s, ret, err);
 }
 
 bool registry_url_same_origin(const char *a, const char *b)

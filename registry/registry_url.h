@@ -40,6 +40,10 @@ int registry_url_parse(const char *url, const char *insecure_hosts, struct regis
 int registry_url_follow(const char *from, const char *location, const char *insecure_hosts,
                         char **ret, struct err *err);
 
+/* Adds "name=value" to the query, the value escaped. Caller frees *ret. */
+int registry_url_add_query(const char *url, const char *name, const char *value, char **ret,
+                           struct err *err);
+
 /* Adds "digest=sha256%3A..." to the query. */
 int registry_url_add_digest(const char *url, const struct digest *digest, char **ret,
                             struct err *err);

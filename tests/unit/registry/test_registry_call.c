@@ -1,0 +1,231 @@
+#include "registry_call.h"
+
+#include "auth_fixture.h"
+#include "registry_error.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECRET "hunter2"
+#define BEARER "'auth':'bearer','users':{'bob':'" SECRET "'}"
+#define BOB    "{'auths':{'%s':{'auth':'Ym9iOmh1bnRlcjI='}}}"
+
+/* Shapes of WWW-Authenticate: what a push comes to. */
+static const struct {
+    const char *challenge; /* JSON */
+    int result;
+
+} shapes[] = {
+    {"['Basic realm=`x`','Bearer realm=`{realm}`,service=`s`,scope=`{scope}`']", 202},
+    {"'Basic realm=`x`, Bearer realm=`{realm}`,service=`s`,scope=`a:b:pull,push`'", 202},
+    {"'bearer REALM=`{realm}`, Service=`s`, scope=`{scope}`'", 202},
+    {"'Bearer service=`a \\\\`b\\\\`, c`,realm=`{realm}`'", 202},
+    {"'Bearer realm=`{realm}`'", 202},
+    {"'Bearer realm=`{realm}`,service=`s`'", 202},
+    {"'Bearer  realm = `{realm}` , service = `s`'", 202},
+    {"'Bearer realm={realm}'", 202},
+    {"'Bearer realm=`/token`'", 202},
+    {"'Negotiate YII=, Bearer realm=`{realm}`'", 202},
+    {"''", -EACCES},
+    {"'Negotiate'", -EACCES},
+    {"'Bearer service=`s`'", -EACCES},
+    {"'Bearer realm=`http://auth.example/token`'", -EREMOTEIO},
+    {"'Bearer realm=`ftp://x/`'", -EREMOTEIO},
+    {"'Digest realm=`x`,nonce=`y`'", -EACCES},
+};
+
+static void challenges_of_all_shapes_are_answered(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
+        char config[400];
+        struct err err = ERR_INIT;
+        void *own = NULL;
+        assert_int_equal(auth_fixture_setup(&own), 0);
+        struct auth_fixture *fixture = own;
+        snprintf(config, sizeof config, "{'settings':{" BEARER ",'challenge':%s}}",
+                 shapes[i].challenge);
+        auth_fixture_credentials(fixture, BOB);
+        auth_fixture_config(fixture, config);
+        int rc = auth_fixture_push(fixture, "team/app", NULL, &err);
+        if (rc != shapes[i].result)
+            fail_msg("%s: %d %s", shapes[i].challenge, rc, err.text);
+        assert_true(auth_fixture_count(fixture, NULL, "*", 0) <= 3);
+        assert_null(strstr(err.text, SECRET));
+        assert_int_equal(auth_fixture_teardown(&own), 0);
+    }
+    (void)state;
+}
+
+/* The scope is the request's, whatever the challenge leaves out. */
+static void scopes_are_asked_for(void **state)
+{
+    auth_fixture_credentials(*state, BOB);
+    auth_fixture_config(*state, "{'settings':{" BEARER ",'challenge':'Bearer realm=`{realm}`'}}");
+    assert_int_equal(auth_fixture_push(*state, "team/app", NULL, NULL), 202);
+    assert_non_null(strstr(auth_fixture_record(*state, "GET", "/token*", 0, "target"),
+                           "?scope=repository%3ateam%2fapp%3apull%2cpush"));
+    /* What the challenge names besides is added. */
+    auth_fixture_config(*state, "{'settings':{" BEARER ",'challenge':'Bearer realm=`{realm}`,"
+                                "scope=`repository:real/app:pull repository:team/b:push`'}}");
+    assert_int_equal(auth_fixture_push(*state, "team/b", NULL, NULL), 202);
+    assert_int_equal(fake_registry_forget(((struct auth_fixture *)*state)->fake, "tokens", NULL),
+                     0);
+    assert_int_equal(auth_fixture_push(*state, "team/b", NULL, NULL), 202);
+    assert_non_null(strstr(auth_fixture_record(*state, "GET", "/token*", 1, "target"),
+                           "?scope=repository%3ateam%2fb%3apull%2cpush&scope=repository%3areal%2f"
+                           "app%3apull"));
+}
+
+static void a_mount_asks_for_both_rights(void **state)
+{
+    auth_fixture_credentials(*state, BOB);
+    auth_fixture_config(*state, "{'settings':{" BEARER "}}");
+    assert_int_equal(auth_fixture_push(*state, "team/app", "other/app", NULL), 202);
+    assert_non_null(strstr(auth_fixture_record(*state, "GET", "/token*", 0, "target"),
+                           "scope=repository%3aother%2fapp%3apull&scope=repository%3ateam%2fapp%3a"
+                           "pull%2cpush"));
+    assert_int_equal(auth_fixture_push(*state, "team/app", "team/app", NULL), 202);
+}
+
+/* A token host that does not give the right to read the other repository gives the other one. */
+static void a_mount_goes_on_without_the_second_right(void **state)
+{
+    static const int statuses[] = {400, 401, 403};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        char config[300];
+        snprintf(config, sizeof config,
+                 "{'settings':{" BEARER ",'challenge':'Bearer realm=`{realm}`,service=`s`'},"
+                 "'rules':[{'path':'/token*other*','status':%d},"
+                 "{'path':'*from=*','header':'authorization','status':202}]}",
+                 statuses[i]);
+        auth_fixture_credentials(*state, BOB);
+        auth_fixture_config(*state, config);
+        struct err err = ERR_INIT;
+        if (auth_fixture_push(*state, "team/app", "other/app", &err) != 202)
+            fail_msg("%s", err.text);
+        /* A right that is missing altogether is a failure. */
+        snprintf(config, sizeof config,
+                 "{'settings':{" BEARER "},'rules':[{'path':'/token*','status':%d}]}", statuses[i]);
+        auth_fixture_config(*state, config);
+        assert_int_equal(auth_fixture_push(*state, "team/none", "other/app", &err), -EACCES);
+    }
+}
+
+static void a_token_that_ends_in_between_costs_one_more_request(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    auth_fixture_credentials(fixture, BOB);
+    auth_fixture_config(fixture, "{'settings':{" BEARER ",'token_uses':1}}");
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(auth_fixture_push(fixture, "team/app", NULL, NULL), 202);
+    assert_int_equal(auth_fixture_count(fixture, "POST", "*", 401), 3);
+    assert_int_equal(auth_fixture_count(fixture, "POST", "*", 202), 3);
+    assert_int_equal(auth_fixture_count(fixture, NULL, "/token*", 200), 3);
+}
+
+/* The body of a request that met a 401 is sent again whole. */
+static void bodies_survive_a_401(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    char url[200];
+    snprintf(url, sizeof url, "%s/v2/team/app/blobs/uploads/x", fixture->base);
+    auth_fixture_credentials(fixture, BOB);
+    auth_fixture_config(fixture,
+                        "{'settings':{" BEARER "},'rules':[{'method':'PATCH','status':401,"
+                        "'headers':{'WWW-Authenticate':'Bearer realm=`{main}/token`'},'nth':1},"
+                        "{'method':'PATCH','header':'authorization','status':202}]}");
+    struct registry_call call = {.request = {.method = REGISTRY_HTTP_PATCH,
+                                             .url = url,
+                                             .body = "0123456789",
+                                             .body_fd = -1,
+                                             .body_size = 10},
+                                 .repeat = REGISTRY_REPEAT_NEVER,
+                                 .repository = "team/app",
+                                 .actions = "pull,push"};
+    cleanup_http_response struct registry_http_response response = {0};
+    assert_int_equal(registry_call_perform(fixture->registry, &call, &response, NULL), 0);
+    assert_int_equal(response.status, 202);
+    assert_string_equal(auth_fixture_record(fixture, "PATCH", "*", 1, "body"), "0123456789");
+}
+
+/* A download that is redirected shows the object store nothing, and its 401 is no challenge. */
+static void other_origins_see_no_authorization(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    auth_fixture_credentials(fixture, BOB);
+    auth_fixture_config(fixture, "{'settings':{'auth':'basic','users':{'bob':'" SECRET "'}},'rules'"
+                                 ":[{'host':'main','method':'HEAD','header':'authorization',"
+                                 "'status':307,'headers':{'Location':'{other}/store'}},"
+                                 "{'host':'other','status':401,'headers':{'WWW-Authenticate':"
+                                 "'Basic realm=`store`'}}]}");
+    assert_int_equal(auth_fixture_pull(fixture, "team/app", NULL), 401);
+    assert_string_equal(auth_fixture_header(fixture, "HEAD", "/store", 0, "authorization"), "");
+    assert_int_equal(auth_fixture_count(fixture, "HEAD", "/store", 0), 1);
+    char url[200];
+    snprintf(url, sizeof url, "http://%s/upload", fake_registry_other(fixture->fake));
+    struct registry_call call = {.request = {.method = REGISTRY_HTTP_POST, .url = url},
+                                 .repeat = REGISTRY_REPEAT_SAFE,
+                                 .repository = "team/app",
+                                 .actions = "pull,push"};
+    cleanup_http_response struct registry_http_response response = {0};
+    assert_int_equal(registry_call_perform(fixture->registry, &call, &response, NULL), 0);
+    assert_int_equal(response.status, 401);
+    assert_string_equal(auth_fixture_header(fixture, "POST", "/upload", 0, "authorization"), "");
+    assert_int_equal(auth_fixture_count(fixture, "POST", "/upload", 0), 1);
+}
+
+static void refusals_hide_what_was_sent(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    auth_fixture_credentials(fixture, BOB);
+    auth_fixture_config(fixture, "{'settings':{'auth':'basic','users':{'bob':'" SECRET "'}},'rules'"
+                                 ":[{'header':'authorization','status':403,'body':'you sent Basic "
+                                 "Ym9iOmh1bnRlcjI= to us'}]}");
+    char url[200];
+    snprintf(url, sizeof url, "%s/v2/team/app/tags/list", fixture->base);
+    struct registry_call call = {.request = {.method = REGISTRY_HTTP_GET, .url = url},
+                                 .repeat = REGISTRY_REPEAT_SAFE,
+                                 .repository = "team/app",
+                                 .actions = "pull"};
+    cleanup_http_response struct registry_http_response response = {0};
+    assert_int_equal(registry_call_perform(fixture->registry, &call, &response, NULL), 0);
+    assert_int_equal(response.status, 403);
+    struct err err = ERR_INIT;
+    assert_int_equal(registry_error_refusal(&response, &err), -EACCES);
+    assert_non_null(strstr(err.text, "you sent Basic **************** to us"));
+    assert_non_null(strstr(err.hint, "docker login 127.0.0.1:"));
+}
+
+static void loops_of_callers_wait_by_the_same_rules(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    struct registry_retry retry = {0};
+    struct registry_waiter waiter = {0};
+    for (int i = 1; i < REGISTRY_RETRY_MAX; i++)
+        assert_int_equal(registry_call_wait(fixture->registry, &retry, NULL, &waiter, NULL), 1);
+    assert_int_equal(fixture->quick.sleeps, REGISTRY_RETRY_MAX - 1);
+    assert_int_equal(registry_call_wait(fixture->registry, &retry, NULL, &waiter, NULL), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, auth_fixture_setup, auth_fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(challenges_of_all_shapes_are_answered),
+        TEST(scopes_are_asked_for),
+        TEST(a_mount_asks_for_both_rights),
+        TEST(a_mount_goes_on_without_the_second_right),
+        TEST(a_token_that_ends_in_between_costs_one_more_request),
+        TEST(bodies_survive_a_401),
+        TEST(other_origins_see_no_authorization),
+        TEST(refusals_hide_what_was_sent),
+        TEST(loops_of_callers_wait_by_the_same_rules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
