@@ -14,8 +14,8 @@
 
 /* `dir_fd` is the volume's directory. One thread only. */
 int volume_confine_rights(int dir_fd, struct err *err);
-/* When all threads are there. */
-int volume_confine_calls(struct err *err);
-/* Asks for what helps when memory is short, and gives up core dumps and all descriptors but a few;
- * whatever is refused is done without. Needs root. */
+/* When all threads are there. `data_fd` is the file that may be made longer. */
+int volume_confine_calls(int data_fd, struct err *err);
+/* Asks for what helps when memory is short, and gives up core dumps, all descriptors but a few and
+ * most of the memory; whatever is refused is done without. Needs root. */
 void volume_confine_ask(void);

@@ -268,7 +268,7 @@ static int start(const char *directory, struct err *err)
     if (rc == 0)
         rc = start_threads(err);
     if (rc == 0)
-        rc = volume_confine_calls(err);
+        rc = volume_confine_calls(volume.data_fd, err);
     if (rc < 0)
         return rc;
     /* The first heartbeat, only now: until then keeper waits for the disk and for memory. The time

@@ -55,7 +55,8 @@ int workspace_admission_check(const struct workspace_admission *admission, struc
     return rc;
 }
 
-/* How much a volume may still grow; all of it when that cannot be seen. */
+/* How much a volume may still grow; all of it when that cannot be seen. Its size is that of its
+ * row, as a worker that claims a larger one would take the room of all others. */
 static uint64_t unwritten_of(struct node *node, const struct catalog_volume *volume)
 {
     struct volume_status status = {0};
@@ -63,8 +64,6 @@ static uint64_t unwritten_of(struct node *node, const struct catalog_volume *vol
     uint64_t size = (uint64_t)volume->size;
     if (volumes_status(node->volumes, volume->id, &status, &failure) < 0)
         return size;
-    if (status.size > size)
-        size = status.size;
     return status.local < size ? size - status.local : 0;
 }
 

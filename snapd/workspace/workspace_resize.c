@@ -2,6 +2,7 @@
 
 #include "fault.h"
 #include "log.h"
+#include "volume_format.h"
 #include "workspace_admission.h"
 #include "workspace_internal.h"
 
@@ -37,13 +38,17 @@ static int check(const struct catalog_workspace *row, uint64_t size, struct err 
     return rc;
 }
 
-/* The row says what size the volume has, also when it is only half of the way there. */
-static int note_size(struct node *node, const struct catalog_workspace *row, struct err *err)
+/* The row says what size the volume has, also when it is only half of the way there. A size that
+ * nobody asked for is a worker's invention, and would stay for good. */
+static int note_size(struct node *node, const struct catalog_workspace *row, uint64_t asked,
+                     struct err *err)
 {
     struct volume_status status = {0};
     int rc = volumes_status(node->volumes, row->volume.id, &status, err);
-    if (rc == 0 && status.size > (uint64_t)row->volume.size)
-        rc = catalog_volume_set_size(node->catalog, row->volume.id, (int64_t)status.size, err);
+    uint64_t most = volume_round_size(asked);
+    uint64_t size = status.size < most ? status.size : most;
+    if (rc == 0 && size > (uint64_t)row->volume.size)
+        rc = catalog_volume_set_size(node->catalog, row->volume.id, (int64_t)size, err);
     return rc;
 }
 
@@ -128,7 +133,7 @@ static int resize_row(struct job *job, const struct catalog_workspace *row, uint
     rc = job_mark(job, "grow", err);
     if (rc == 0)
         rc = row->wanted ? grow_mounted(node, row, size, err) : grow_detached(node, row, size, err);
-    int noted = note_size(node, row, rc >= 0 ? err : &failure);
+    int noted = note_size(node, row, size, rc >= 0 ? err : &failure);
     if (rc >= 0 && noted == 0 && more > 0)
         workspace_event(node, "workspace-resized", row->name, NULL);
     workspace_admission_release(node, more);

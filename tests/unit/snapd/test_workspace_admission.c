@@ -92,6 +92,10 @@ static void test_what_is_stored_counts_no_more(void **state)
     assert_true(workspace_admission_reserve(world->node, 1, &err) < 0);
     assert_non_null(strstr(err.text, "5 bytes"));
     err_clear(&err);
+    fake_volumes_only()->size = 4096 * GIB; /* a worker's word */
+    assert_true(workspace_admission_reserve(world->node, 1, &err) < 0);
+    assert_non_null(strstr(err.text, "5 bytes"));
+    err_clear(&err);
     fake_volumes_only()->local = 1025 * GIB; /* metadata of the host, or a fault: not negative */
     assert_true(workspace_admission_reserve(world->node, 1, &err) < 0);
     assert_non_null(strstr(err.text, "0 bytes that volumes"));

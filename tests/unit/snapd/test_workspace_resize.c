@@ -100,6 +100,17 @@ static void test_a_failure(void **state)
     assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
 }
 
+static void test_a_size_that_a_worker_invents(void **state)
+{
+    struct workspace_world *world = *state;
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    fake_volumes_only()->size = 1024 << 20;
+    (void)workspace_world_killed(world, "workspace.resize", "w", twice,
+                                 "workspace.resize-grown=eio");
+    workspace_world_start(world);
+    assert_int_equal(size_of_row(world), 128 << 20);
+}
+
 static void test_a_kill_anywhere(void **state)
 {
     struct workspace_world *world = *state;
@@ -128,8 +139,9 @@ static void test_a_kill_anywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        with_one(test_a_detached_one), with_one(test_a_mounted_one),   with_one(test_bad_sizes),
-        with_one(test_a_failure),      with_one(test_a_kill_anywhere),
+        with_one(test_a_detached_one),  with_one(test_a_mounted_one),
+        with_one(test_bad_sizes),       with_one(test_a_failure),
+        with_one(test_a_kill_anywhere), with_one(test_a_size_that_a_worker_invents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
