@@ -1,8 +1,8 @@
 """Pushes and pulls against skopeo, over loopback to Debian's docker-registry.
 
 Layers hold random bytes, so that nothing but moving them costs. skopeo moves blobs from or to an
-OCI layout; varve's pull also turns each layer into a file system image, and its push asks for every
-blob once more at the end. Each push goes to a registry without a blob, each pull to an empty node.
+OCI layout and syncs nothing; varve's pull also turns each layer into a file system image, both
+synced, and its push asks for every blob once more at the end. Each push goes to a registry without a blob, each pull to an empty node.
 """
 import os
 import shutil
@@ -71,10 +71,14 @@ def registry(site, rounds):
         host = fresh_registry(site).host
         site.push(layout, "bench")
         target = os.path.join(site.disk, "copy")
+        copy = ("skopeo copy -q --preserve-digests --src-tls-verify=false "
+                f"docker://{host}/varve/bench:1 oci:{target}:it")
+
+        def clear(target=target):
+            shell(f"rm -rf {target}")
         group(f"Pull of {label}", [
-            Case("skopeo copy", "skopeo copy -q --preserve-digests --src-tls-verify=false "
-                 f"docker://{host}/varve/bench:1 oci:{target}:it",
-                 lambda: shell(f"rm -rf {target}")),
+            Case("skopeo copy", copy, clear),
+            Case("the same, and sync", f"{copy}; sync -f {target}", clear),
             Case("varve image pull", f"{site.varve} image pull {host}/varve/bench:1",
                  site.start_node, after=site.stop_node),
         ], rounds)
