@@ -21,8 +21,6 @@ import sys
 import tempfile
 import time
 import traceback
-import urllib.error
-import urllib.request
 
 BUILD = os.environ.get("VARVE_BUILD", "")
 LONG = os.environ.get("VARVE_LONG") == "1"
@@ -50,7 +48,8 @@ def check_equal(have, want, text):
 def run(args, **options):
     """Runs a stock tool; its failure fails the test with what it said."""
     options.setdefault("timeout", 300)
-    result = subprocess.run(args, capture_output=True, text=True, check=False, **options)
+    options.setdefault("text", True)
+    result = subprocess.run(args, capture_output=True, check=False, **options)
     if result.returncode != 0:
         raise Failed(f"{' '.join(map(str, args))} ended with {result.returncode}: "
                      f"{result.stdout[-2000:]}{result.stderr[-2000:]}")
@@ -279,50 +278,58 @@ class Node:
 
 
 class Registry:
-    """Debian's docker-registry on a free port, with its own storage."""
+    """Debian's docker-registry on a port that the kernel chose, with its own storage. `tls` is (ca, certificate, key),
+    `users` a file of htpasswd, `deletes` whether it deletes."""
 
-    def __init__(self, scratch, name="registry"):
+    def __init__(self, scratch, name="registry", storage=None, tls=None, users=None, deletes=True):
         self.scratch = scratch
-        self.storage = scratch.path(name)
+        self.name = name
+        self.storage = storage or scratch.path(name)
+        self.tls = tls
+        self.users = users
+        self.deletes = deletes
         self.log = scratch.path(f"{name}.log")
         self.process = None
-        self.port = None
+        self.port = 0
+
+    def config(self):
+        text = ("version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n"
+                f"    rootdirectory: {self.storage}\n  delete:\n    enabled: {str(self.deletes).lower()}\n"
+                f"http:\n  addr: 127.0.0.1:{self.port}\n  secret: varve-test\n")
+        if self.tls:
+            text += f"  tls:\n    certificate: {self.tls[1]}\n    key: {self.tls[2]}\n"
+        if self.users:
+            text += f"auth:\n  htpasswd:\n    realm: test\n    path: {self.users}\n"
+        return text
 
     def start(self):
-        for _ in range(5):
-            self.port = self.port or free_port()
-            if self.try_start():
-                return self
-            self.port = None
-        with open(self.log, encoding="utf-8", errors="replace") as f:
-            raise Failed(f"docker-registry did not start: {f.read()[-2000:]}")
-
-    def try_start(self):
-        config = self.scratch.path(f"registry-{self.port}.yml")
+        """Starts it, again at the port that it had."""
+        config = self.scratch.path(f"{self.name}.yml")
         with open(config, "w", encoding="utf-8") as f:
-            f.write("version: 0.1\nlog:\n  level: warn\nstorage:\n  filesystem:\n"
-                    f"    rootdirectory: {self.storage}\n  delete:\n    enabled: true\n"
-                    f"http:\n  addr: 127.0.0.1:{self.port}\n")
-        with open(self.log, "ab") as log:
+            f.write(self.config())
+        with open(self.log, "wb") as log:
             self.process = subprocess.Popen(["docker-registry", "serve", config], stdout=log,
                                             stderr=log, stdin=subprocess.DEVNULL)
-        end = time.monotonic() + 20
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=2):
-                    return True
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.05)
-        self.stop()
-        return False
+        wait_for(lambda: self.find_port() or self.process.poll() is not None, 60, "start of docker-registry")
+        check(self.process.poll() is None, f"docker-registry did not start: {read_text(self.log)[-2000:]}")
+        return self
+
+    def find_port(self):
+        found = re.search(r"listening on 127\.0\.0\.1:(\d+)\D", read_text(self.log))
+        self.port = int(found.group(1)) if found else self.port
+        return found is not None
 
     @property
     def host(self):
         return f"127.0.0.1:{self.port}"
 
     @property
+    def base(self):
+        return f"http{'s' if self.tls else ''}://{self.host}"
+
+    @property
     def url(self):
-        return f"http://{self.host}/varve"
+        return f"{self.base}/varve"
 
     def stop(self):
         if self.process:
@@ -346,8 +353,8 @@ class Scratch:
         self.owned.append(node)
         return node
 
-    def registry(self):
-        registry = Registry(self)
+    def registry(self, **options):
+        registry = Registry(self, **options)
         self.owned.append(registry)
         return registry.start()
 
