@@ -197,22 +197,31 @@ static size_t on_read(char *into, size_t size, size_t count, void *arg)
     return len;
 }
 
+static void restart_body(struct exchange *exchange, uint64_t offset)
+{
+    exchange->sent = offset;
+    registry_pipe_restart(&exchange->pipe, offset);
+}
+
 /* curl sends a body again when a kept connection was closed, or after a refused Expect header. */
 static int on_seek(void *arg, curl_off_t offset, int origin)
 {
     struct exchange *exchange = arg;
     if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > exchange->request->body_size)
         return CURL_SEEKFUNC_CANTSEEK;
-    exchange->sent = (uint64_t)offset;
-    registry_pipe_restart(&exchange->pipe, (uint64_t)offset);
+    restart_body(exchange, (uint64_t)offset);
     return CURL_SEEKFUNC_OK;
 }
 
+/* The request is about to be sent. libcurl 7.88.1 does not seek when a kept connection turns out to
+ * be closed after the first bytes of the body were read and before any was sent. */
 static int on_connected(void *arg, char *remote_ip, char *local_ip, int remote_port, int local_port)
 {
     (void)remote_ip, (void)local_ip, (void)remote_port, (void)local_port;
     struct exchange *exchange = arg;
     exchange->connected = true;
+    if (exchange->sent > 0)
+        restart_body(exchange, 0);
     return CURL_PREREQFUNC_OK;
 }
 

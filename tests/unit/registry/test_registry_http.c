@@ -109,6 +109,33 @@ static void closed_connections_are_replaced(void **state)
         assert_string_equal(fake_http_at(fixture->fake, i)->body, "hello");
 }
 
+/* The same while the body is on its way: it comes whole or the failure is told at once; curl may
+ * have read from it by then. */
+static void closed_connections_lose_nothing_of_a_body(void **state)
+{
+    struct http_fixture *fixture = *state;
+    const struct fake_http_rule rules[] = {
+        {.method = "GET", .path = "", .response = HTTP_FIXTURE_OK, .end = FAKE_CLOSE},
+        {.path = "", .response = HTTP_FIXTURE_OK},
+    };
+    registry_http_set_timeouts(fixture->http, 5, 5, 5);
+    cleanup_buf struct buf body = BUF_INIT(16);
+    for (int i = 0; i < 30; i++) {
+        fake_http_set(fixture->fake, rules, 2);
+        assert_int_equal(http_fixture_get(fixture, &body, NULL), 200);
+        struct err err = ERR_INIT;
+        int rc = http_fixture_put_file(fixture, 1 << 20, 1 << 20, NULL, &err);
+        if (rc != 200) {
+            assert_int_equal(rc, -EHOSTUNREACH);
+            assert_null(strstr(err.text, "stood still"));
+            continue;
+        }
+        const struct fake_http_request *seen =
+            fake_http_at(fixture->fake, fake_http_count(fixture->fake) - 1);
+        assert_int_equal(seen->body_len, 1 << 20);
+    }
+}
+
 static void *get_many(void *arg)
 {
     struct http_fixture *fixture = arg;
@@ -325,8 +352,7 @@ static void refused_expectations_are_repeated(void **state)
         {.path = "",
          .nth = 1,
          .response = "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n",
-         .skip_body = true,
-         .end = FAKE_CLOSE},
+         .skip_body = true},
         {.path = "", .response = HTTP_FIXTURE_OK},
     };
     fake_http_set(fixture->fake, rules, 2);
@@ -404,6 +430,7 @@ int main(void)
         test(bodies_reach_the_sink),
         test(connections_are_used_again),
         test(closed_connections_are_replaced),
+        test(closed_connections_lose_nothing_of_a_body),
         test(threads_share_the_pool),
         test(downloads_follow_redirects),
         test(head_follows_redirects),

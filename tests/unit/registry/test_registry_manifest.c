@@ -222,7 +222,7 @@ static void puts_that_fail(void **state)
         {STATUS("409 Conflict"), ERR_REFUSED},
         {STATUS("413 Too Large"), ERR_REFUSED},
         {STATUS("500 Oops"), ERR_REFUSED},
-        {"HTTP/1.1 308 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED},
+        {"HTTP/1.1 301 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct fake_http_rule rule = {"PUT", "", .response = cases[i].response};
