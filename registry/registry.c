@@ -19,9 +19,14 @@ static const struct remote_ops registry_ops = {
     .blob_stat = registry_blob_stat,
     .blob_put = registry_blob_put,
     .blob_get = registry_blob_get,
+    .blob_read = registry_blob_read,
     .manifest_get = registry_manifest_get,
     .manifest_put = registry_manifest_put,
+    .manifest_stat = registry_manifest_stat,
     .manifest_delete = registry_manifest_delete,
+    .tags_list = registry_tags_list,
+    .tag_delete = registry_tag_delete,
+    .referrers_list = registry_referrers_list,
     .close = registry_close,
 };
 

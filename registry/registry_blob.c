@@ -1,11 +1,15 @@
 /* Blobs over the OCI distribution API: HEAD, POST and PUT, GET (distribution-spec 1.1, "Pull" and
- * "Push"). An upload is one session: the POST opens it, one PUT carries all bytes and closes it. */
+ * "Push"). A download is in registry_pieces.h. An upload is one session: the POST opens it, one PUT
+ * carries all bytes and closes it. */
 
 #include "fault.h"
 #include "reference.h"
 #include "registry_error.h"
 #include "registry_internal.h"
+#include "registry_pieces.h"
 #include "registry_url.h"
+
+#include <string.h>
 
 enum {
     ABANDON_TIMEOUT_S = 5, /* for the one request that tidies up after a failed upload */
@@ -174,37 +178,56 @@ int registry_blob_put(struct remote *remote, const char *repository, const struc
     return wrap(rc, repository, err);
 }
 
-static int get_blob(struct registry *registry, const char *repository, const struct digest *digest,
-                    remote_sink sink, void *sink_arg, remote_progress progress, void *progress_arg,
-                    struct err *err)
-{
-    cleanup_free char *url = NULL;
-    int rc = blob_url(registry, repository, digest, &url, err);
-    if (rc < 0)
-        return rc;
-    struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
-                                            .url = url,
-                                            .sink = sink,
-                                            .sink_arg = sink_arg,
-                                            .sink_max = UINT64_MAX,
-                                            .progress = progress,
-                                            .progress_arg = progress_arg};
-    cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_http_perform(registry->http, &request, &response, err);
-    if (rc < 0)
-        return rc;
-    return response.status == 200 ? 0 : registry_error_refusal(&response, err);
-}
-
 int registry_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
                       uint64_t size, remote_sink sink, void *sink_arg, remote_progress progress,
                       void *progress_arg, struct err *err)
 {
-    (void)size;
+    cleanup_registry_source struct registry_source source = {.url = NULL};
     int rc = reference_check_repository(repository, err);
-    if (rc < 0)
-        return rc;
-    rc = get_blob(registry_of(remote), repository, digest, sink, sink_arg, progress, progress_arg,
-                  err);
+    if (rc == 0)
+        rc = registry_source_open(registry_of(remote), repository, digest, size, &source, err);
+    if (rc == 0)
+        rc = registry_pieces_fetch(&source, sink, sink_arg, progress, progress_arg, err);
+    return wrap(rc, repository, err);
+}
+
+/* Where the bytes of a part go. */
+struct part {
+    char *into;
+    size_t len;
+    size_t done;
+};
+
+static int take_part(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    struct part *part = arg;
+    if (len > part->len - part->done)
+        return err_fail(err, ERR_DAMAGED, "more bytes come than were asked for");
+    memcpy(part->into + part->done, bytes, len);
+    part->done += len;
+    return 0;
+}
+
+int registry_blob_read(struct remote *remote, const char *repository, const struct digest *digest,
+                       uint64_t offset, void *into, size_t len, remote_progress progress,
+                       void *progress_arg, struct err *err)
+{
+    cleanup_registry_source struct registry_source source = {.url = NULL};
+    struct part part = {.into = into, .len = len};
+    const struct registry_range range = {.offset = offset,
+                                         .size = len,
+                                         .sink = take_part,
+                                         .sink_arg = &part,
+                                         .progress = progress,
+                                         .progress_arg = progress_arg};
+    uint64_t done;
+    int rc = reference_check_repository(repository, err);
+    if (rc == 0 && len == 0)
+        return 0;
+    if (rc == 0)
+        rc =
+            registry_source_open(registry_of(remote), repository, digest, UINT64_MAX, &source, err);
+    if (rc == 0)
+        rc = registry_range_fetch(&source, &range, &done, err);
     return wrap(rc, repository, err);
 }

@@ -30,6 +30,9 @@ int registry_blob_put(struct remote *remote, const char *repository, const struc
 int registry_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
                       uint64_t size, remote_sink sink, void *sink_arg, remote_progress progress,
                       void *progress_arg, struct err *err);
+int registry_blob_read(struct remote *remote, const char *repository, const struct digest *digest,
+                       uint64_t offset, void *into, size_t len, remote_progress progress,
+                       void *progress_arg, struct err *err);
 int registry_manifest_get(struct remote *remote, const char *repository, const char *reference,
                           remote_progress progress, void *progress_arg, struct remote_manifest *ret,
                           struct err *err);
@@ -39,3 +42,26 @@ int registry_manifest_put(struct remote *remote, const char *repository, const c
                           struct err *err);
 int registry_manifest_delete(struct remote *remote, const char *repository,
                              const struct digest *digest, const char *only, struct err *err);
+int registry_manifest_stat(struct remote *remote, const char *repository, const char *reference,
+                           remote_progress progress, void *progress_arg,
+                           struct remote_manifest_stat *ret, struct err *err);
+int registry_tags_list(struct remote *remote, const char *repository, remote_progress progress,
+                       void *progress_arg, struct remote_tags *ret, struct err *err);
+int registry_tag_delete(struct remote *remote, const char *repository, const char *tag,
+                        const struct digest *expected, struct err *err);
+int registry_referrers_list(struct remote *remote, const char *repository,
+                            const struct digest *subject, remote_progress progress,
+                            void *progress_arg, struct remote_referrers *ret, struct err *err);
+
+/* Adds a manifest that has a subject and was just put to the subject's list of referrers, unless
+ * the answer to the PUT says that the registry keeps that list itself. */
+int registry_referrers_note(struct remote *remote, const char *repository,
+                            const struct remote_manifest *manifest,
+                            const struct registry_http_response *response, struct err *err);
+
+/* The Accept headers of requests for manifests. */
+extern const char *const registry_manifest_accept[];
+/* The known type that a Content-Type names, parameters such as a charset left out; else NULL. */
+const char *registry_manifest_type(const char *content_type);
+/* What goes into the URL and into messages is checked before anything else. */
+int registry_manifest_check_names(const char *repository, const char *reference, struct err *err);

@@ -13,6 +13,10 @@
 static const char *const manifest_types[] = {OCI_MEDIA_MANIFEST, OCI_MEDIA_INDEX,
                                              DOCKER_MEDIA_MANIFEST, DOCKER_MEDIA_LIST};
 
+const char *const registry_manifest_accept[] = {
+    "Accept: " OCI_MEDIA_MANIFEST, "Accept: " OCI_MEDIA_INDEX, "Accept: " DOCKER_MEDIA_MANIFEST,
+    "Accept: " DOCKER_MEDIA_LIST, NULL};
+
 /* A reference within a repository is a tag or a digest. */
 static int check_reference(const char *reference, struct err *err)
 {
@@ -23,15 +27,13 @@ static int check_reference(const char *reference, struct err *err)
                     "what names a manifest in a registry must be a tag or a sha256 digest");
 }
 
-/* What goes into the URL and into messages is checked before anything else. */
-static int check_names(const char *repository, const char *reference, struct err *err)
+int registry_manifest_check_names(const char *repository, const char *reference, struct err *err)
 {
     int rc = reference_check_repository(repository, err);
     return rc < 0 ? rc : check_reference(reference, err);
 }
 
-/* The known type that a Content-Type names, parameters such as a charset left out; else NULL. */
-static const char *known_type(const char *content_type)
+const char *registry_manifest_type(const char *content_type)
 {
     size_t len = strcspn(content_type, "; \t,");
     for (size_t i = 0; i < ARRAY_SIZE(manifest_types); i++)
@@ -62,7 +64,7 @@ static int take_type(const struct registry_http_response *response, const struct
         cleanup_json json_t *document = NULL;
         return oci_document_load(buf_str(body), body->len, NULL, &document, ret, err);
     }
-    const char *type = known_type(said);
+    const char *type = registry_manifest_type(said);
     if (type) {
         *ret = type;
         return 0;
@@ -87,12 +89,9 @@ static int fetch(struct registry *registry, const char *repository, const char *
     int rc = registry_make_url(registry, repository, "manifests", reference, &url, err);
     if (rc < 0)
         return rc;
-    static const char *const headers[] = {"Accept: " OCI_MEDIA_MANIFEST, "Accept: " OCI_MEDIA_INDEX,
-                                          "Accept: " DOCKER_MEDIA_MANIFEST,
-                                          "Accept: " DOCKER_MEDIA_LIST, NULL};
     struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
                                             .url = url,
-                                            .headers = headers,
+                                            .headers = registry_manifest_accept,
                                             .sink = add_to_buf,
                                             .sink_arg = body,
                                             .sink_max = REMOTE_MANIFEST_MAX,
@@ -113,7 +112,7 @@ int registry_manifest_get(struct remote *remote, const char *repository, const c
                           remote_progress progress, void *progress_arg, struct remote_manifest *ret,
                           struct err *err)
 {
-    int rc = check_names(repository, reference, err);
+    int rc = registry_manifest_check_names(repository, reference, err);
     if (rc < 0)
         return rc;
     cleanup_buf struct buf body = BUF_INIT(REMOTE_MANIFEST_MAX);
@@ -183,7 +182,14 @@ static int put_manifest(struct registry *registry, const char *repository, const
     rc = registry_error_if_web_page(&response, err);
     if (rc < 0)
         return rc;
-    return registry_error_if_other_digest(&response, digest, err);
+    rc = registry_error_if_other_digest(&response, digest, err);
+    const struct remote_manifest manifest = {.bytes = (char *)body->body,
+                                             .len = (size_t)body->body_size,
+                                             .media_type = (char *)media_type,
+                                             .digest = *digest};
+    return rc < 0 ? rc
+                  : registry_referrers_note(&registry->remote, repository, &manifest, &response,
+                                            err);
 }
 
 int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,
@@ -197,7 +203,7 @@ int registry_manifest_put(struct remote *remote, const char *repository, const c
         return rc;
     struct digest_text text = digest_format(&digest);
     const char *reference = tag ? tag : text.s;
-    rc = check_names(repository, reference, err);
+    rc = registry_manifest_check_names(repository, reference, err);
     if (rc < 0)
         return rc;
     if (len > REMOTE_MANIFEST_MAX)
@@ -208,31 +214,4 @@ int registry_manifest_put(struct remote *remote, const char *repository, const c
         .body = bytes, .body_fd = -1, .body_size = len, .progress = progress, .progress_arg = arg};
     return put_manifest(registry_of(remote), repository, reference, media_type, &digest, &body,
                         missing, err);
-}
-
-int registry_manifest_delete(struct remote *remote, const char *repository,
-                             const struct digest *digest, const char *only, struct err *err)
-{
-    (void)only; /* a registry cannot look and delete in one step */
-    struct registry *registry = registry_of(remote);
-    struct digest_text text = digest_format(digest);
-    int rc = check_names(repository, text.s, err);
-    if (rc < 0)
-        return rc;
-    cleanup_free char *url = NULL;
-    rc = registry_make_url(registry, repository, "manifests", text.s, &url, err);
-    if (rc < 0)
-        return rc;
-    struct registry_http_request request = {.method = REGISTRY_HTTP_DELETE, .url = url};
-    cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_http_perform(registry->http, &request, &response, err);
-    if (rc < 0)
-        return rc;
-    if (response.status == 202 || response.status == 200 || response.status == 204)
-        return registry_error_if_web_page(&response, err);
-    rc = registry_error_refusal(&response, err);
-    if (response.status == 405 || registry_error_has_code(&response, "UNSUPPORTED"))
-        err_hint(err, "the registry was asked and does not delete; docker-registry does with "
-                      "REGISTRY_STORAGE_DELETE_ENABLED=true");
-    return rc;
 }

@@ -49,6 +49,12 @@ static int count_and_pass(void *arg, const void *bytes, size_t len, struct err *
     return counted->request->sink(counted->request->sink_arg, bytes, len, err);
 }
 
+static int pass_head(void *arg, const struct registry_http_response *head, struct err *err)
+{
+    const struct counted_sink *counted = arg;
+    return counted->request->head(counted->request->sink_arg, head, err);
+}
+
 int registry_repeat_wait(const struct registry_repeat_means *means, struct registry_retry *retry,
                          const struct registry_http_response *response,
                          const struct registry_waiter *waiter, struct err *err)
@@ -84,6 +90,7 @@ static int attempt(const struct registry_repeat_means *means,
     struct registry_http_request inner = *request;
     if (request->sink) {
         inner.sink = count_and_pass;
+        inner.head = request->head ? pass_head : NULL;
         inner.sink_arg = &counted;
     }
     int rc = registry_http_perform(means->http, &inner, ret, failure);

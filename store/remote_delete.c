@@ -112,11 +112,11 @@ static bool is_refusal(const struct err *failure)
            failure->code == ERR_UNSUPPORTED;
 }
 
-static void add_message(struct remote_deletion *result, const char *text)
+static void add_refusal(struct remote_deletion *result, const struct err *failure)
 {
     size_t len = strlen(result->message);
-    snprintf(result->message + len, sizeof result->message - len, "%s%s", len > 0 ? "; " : "",
-             text);
+    snprintf(result->message + len, sizeof result->message - len, "%s%s%s%s", len > 0 ? "; " : "",
+             failure->text, failure->hint[0] ? "; " : "", failure->hint);
 }
 
 /* The manifest stays; the tag goes. */
@@ -129,7 +129,7 @@ static int take_tag(struct deletion *deletion, struct err *err)
     int rc = remote_tag_delete(deletion->remote, deletion->repository, deletion->tag,
                                deletion->digest, &failure);
     if (rc < 0 && is_refusal(&failure)) {
-        add_message(result, failure.text);
+        add_refusal(result, &failure);
         return 0;
     }
     if (err_found(err, rc, &failure) < 0)
@@ -152,7 +152,7 @@ static int take_manifest(struct deletion *deletion, struct err *err)
         result->state = REMOTE_ABSENT;
     } else if (is_refusal(&failure)) {
         result->state = REMOTE_UNDELETED;
-        add_message(result, failure.text);
+        add_refusal(result, &failure);
     } else {
         return err_pass(err, rc, &failure);
     }
@@ -167,7 +167,7 @@ static int delete (struct deletion *deletion, struct err *err)
         return take_tag(deletion, err);
     if (rc < 0 && is_refusal(&failure)) { /* unknown is not the same as unneeded */
         deletion->result->state = REMOTE_KEPT;
-        add_message(deletion->result, failure.text);
+        add_refusal(deletion->result, &failure);
         return take_tag(deletion, err);
     }
     return rc < 0 ? err_pass(err, rc, &failure) : take_manifest(deletion, err);

@@ -8,22 +8,17 @@
 #include "fault.h"
 #include "id.h"
 #include "snapshot_internal.h"
+#include "snapshot_remote.h"
 
 #include <string.h>
-
-/* What became of a part of the snapshot, for the result. */
-struct outcome {
-    const char *state;
-    char message[ERR_TEXT_MAX]; /* "" when there is nothing to say */
-};
 
 struct removal {
     struct job *job;
     struct node *node;
     struct catalog_snapshot row;
     char *name; /* of its image on this node; owned */
-    struct outcome remote;
-    struct outcome image;
+    struct snapshot_outcome remote;
+    struct snapshot_outcome image;
 };
 
 static const char last_step[] = "remove";
@@ -45,42 +40,19 @@ static int check_unused(const struct removal *removal, struct err *err)
     return rc;
 }
 
-static void set_outcome(struct outcome *outcome, const char *state, const char *message)
-{
-    outcome->state = state;
-    snprintf(outcome->message, sizeof outcome->message, "%s", message);
-}
-
-/* Removes the manifest that this node pushed. A remote that does not answer is a failure, and the
- * snapshot stays; one that answers "no" is part of the result. */
+/* Removes what this node pushed, for whose tag it has no other record. */
 static int remove_remote(struct removal *removal, struct err *err)
 {
-    struct remote *remote = removal->node->remote;
-    const struct catalog_snapshot *row = &removal->row;
-    struct err failure = ERR_INIT;
-    struct digest digest;
-    if (row->durability == CATALOG_LOCAL) {
-        set_outcome(&removal->remote, "not_pushed", "");
-        return 0;
-    }
-    if (!row->remote || strcmp(row->remote, remote->url) != 0) {
-        set_outcome(&removal->remote, "kept", "it was pushed to a remote that is not configured");
-        return 0;
-    }
-    int rc = job_step(removal->job, "remote", err);
-    if (rc == 0)
-        rc = digest_parse(row->image, &digest, err);
-    if (rc < 0)
-        return rc;
-    if (remote_manifest_delete(remote, row->repository, &digest, &failure) == 0)
-        set_outcome(&removal->remote, "removed", "");
-    else if (failure.code == ERR_NOT_FOUND)
-        set_outcome(&removal->remote, "absent", "");
-    else if (failure.code == ERR_REFUSED || failure.code == ERR_DENIED)
-        set_outcome(&removal->remote, "refused", failure.text);
-    else
-        return err_pass(err, -failure.num, &failure);
-    return FAULT_POINT("snapshot.remote-removed", err);
+    int rc = snapshot_remote_remove(removal->job, &removal->row, &removal->remote, err);
+    return rc == 0 && removal->row.durability != CATALOG_LOCAL
+               ? FAULT_POINT("snapshot.remote-removed", err)
+               : rc;
+}
+
+static json_t *outcome_json(const struct snapshot_outcome *outcome)
+{
+    return json_pack("{s:s, s:s?}", "state", outcome->state, "message",
+                     outcome->message[0] ? outcome->message : NULL);
 }
 
 /* Whether another name, or the record of another snapshot, needs the image. */
@@ -124,17 +96,17 @@ static int remove_image(struct removal *removal, struct err *err)
     bool needed = false;
     int rc = is_needed(removal, &needed, &failure);
     if (rc == 0 && needed) {
-        set_outcome(&removal->image, "kept", "it has another name or snapshot");
+        snapshot_outcome_set(&removal->image, "kept", "it has another name or snapshot");
         return 0;
     }
     if (rc == 0)
         rc = catalog_image_remove(removal->node->catalog, removal->row.image, &failure);
     if (rc == 0)
-        set_outcome(&removal->image, "removed", "");
+        snapshot_outcome_set(&removal->image, "removed", "");
     else if (failure.code == ERR_NOT_FOUND)
-        set_outcome(&removal->image, "absent", "");
+        snapshot_outcome_set(&removal->image, "absent", "");
     else if (failure.code == ERR_CONFLICT)
-        set_outcome(&removal->image, "kept", failure.text);
+        snapshot_outcome_set(&removal->image, "kept", failure.text);
     else
         return err_pass(err, rc, &failure);
     return 0;
@@ -150,7 +122,11 @@ static int remove_rows(struct removal *removal, struct err *err)
         rc = catalog_snapshot_remove(catalog, removal->row.id, err);
     if (rc == 0)
         rc = remove_image(removal, err);
-    return rc == 0 ? catalog_event_add(catalog, "snapshot-removed", object, NULL, err) : rc;
+    cleanup_json json_t *detail = json_pack("{s:o}", "remote", outcome_json(&removal->remote));
+    cleanup_free char *text = detail ? json_doc_dump(detail) : NULL;
+    if (rc == 0 && !text)
+        rc = err_errno(err, ENOMEM, "cannot record the removal");
+    return rc == 0 ? catalog_event_add(catalog, "snapshot-removed", object, text, err) : rc;
 }
 
 static int remove_local(struct removal *removal, struct err *err)
@@ -165,12 +141,6 @@ static int remove_local(struct removal *removal, struct err *err)
     if (rc == 0)
         rc = FAULT_POINT("snapshot.removed", err);
     return rc == 0 ? node_sync_index(removal->node, err) : rc;
-}
-
-static json_t *outcome_json(const struct outcome *outcome)
-{
-    return json_pack("{s:s, s:s?}", "state", outcome->state, "message",
-                     outcome->message[0] ? outcome->message : NULL);
 }
 
 static int remove_all(struct removal *removal, json_t **ret_result, struct err *err)

@@ -95,6 +95,16 @@ int job_step(struct job *job, const char *step, struct err *err);
 /* 0, or ERR_INTERRUPTED when the daemon stops. `job` is a struct job; the type is that of
  * convert_stop (restore/convert.h). */
 int job_stop(void *job, struct err *err);
+/* Asks job_stop() for what can only be told yes or no, such as a remote (remote_progress), and
+ * keeps why. */
+struct job_asker {
+    struct job *job;
+    struct err stop; /* ERR_NONE while the job goes on */
+};
+int job_asker_ask(void *asker, uint64_t done, uint64_t total);
+/* The failure of what was asked that way: the job's own where that was the cause. Returns it, or
+ * `rc` when there was none. */
+int job_asker_end(const struct job_asker *asker, int rc, struct err *err);
 /* The same for a step that is for people to see and decides nothing: it survives a kill, and costs
  * no wait for the disk. */
 int job_mark(struct job *job, const char *step, struct err *err);

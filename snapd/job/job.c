@@ -64,6 +64,21 @@ int job_stop(void *arg, struct err *err)
     return err_fail(err, ERR_INTERRUPTED, "the daemon is stopping");
 }
 
+int job_asker_ask(void *arg, uint64_t done, uint64_t total)
+{
+    struct job_asker *asker = arg;
+    (void)done, (void)total;
+    return job_stop(asker->job, &asker->stop) < 0;
+}
+
+int job_asker_end(const struct job_asker *asker, int rc, struct err *err)
+{
+    if (rc >= 0 || asker->stop.code == ERR_NONE)
+        return rc;
+    err_clear(err);
+    return err_pass(err, -asker->stop.num, &asker->stop);
+}
+
 static int begin_step(struct job *job, struct err *err)
 {
     int rc = job_stop(job, err);

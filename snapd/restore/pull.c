@@ -46,29 +46,13 @@ static int choose_remote(struct pull *pull, struct err *err)
     return rc;
 }
 
-/* What is asked while the remote is silent. */
-struct asker {
-    struct job *job;
-    struct err stop; /* why the job asked for the end */
-};
-
-static int on_silence(void *arg, uint64_t done, uint64_t total)
-{
-    struct asker *asker = arg;
-    (void)done, (void)total;
-    return job_stop(asker->job, &asker->stop) < 0;
-}
-
 static int get_manifest(struct pull *pull, const char *reference, struct remote_manifest *ret,
                         struct err *err)
 {
-    struct asker asker = {.job = pull->job, .stop = ERR_INIT};
-    int rc = remote_manifest_get_or_stop(pull->remote, pull->ref->repository, reference, on_silence,
-                                         &asker, ret, err);
-    if (rc == 0 || asker.stop.code == ERR_NONE)
-        return rc;
-    err_clear(err);
-    return err_pass(err, -asker.stop.num, &asker.stop);
+    struct job_asker asker = {.job = pull->job, .stop = ERR_INIT};
+    int rc = remote_manifest_get_or_stop(pull->remote, pull->ref->repository, reference,
+                                         job_asker_ask, &asker, ret, err);
+    return job_asker_end(&asker, rc, err);
 }
 
 /* Fetches the manifest, going through indexes. */
@@ -173,14 +157,7 @@ static int fetch_layers(struct pull *pull, struct err *err)
     for (size_t i = 0; i < count; i++)
         pull_blob_note_present(pull, i);
     rc = layers_ensure(pull->node, &pull->row, &by_pull, job_stop, pull->job, err);
-    for (size_t i = 0; i < count && rc == 0; i++) {
-        if (pull->settled[i])
-            continue;
-        rc = pull_blob(pull, i, NULL, job_stop, pull->job, err);
-        if (rc < 0)
-            return err_wrap(err, rc, "layer %zu of %zu", i + 1, count);
-    }
-    return rc;
+    return rc == 0 ? pull_rest(pull, err) : rc;
 }
 
 static int fetch(struct pull *pull, struct err *err)

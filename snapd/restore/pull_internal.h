@@ -1,6 +1,7 @@
 /* pull_internal.h - the parts of a pull, for pull*.c only.
  *
- * pull.c goes through the steps; pull_blob.c brings blobs into the store, on several threads.
+ * pull.c goes through the steps; pull_blob.c brings blobs into the store, on several threads;
+ * pull_rest.c starts them for what layers.h does not need.
  */
 #pragma once
 
@@ -33,5 +34,7 @@ struct pull {
  * be called by several threads, for one index by one. */
 int pull_blob(struct pull *pull, size_t index, const struct remote_watch *watch, convert_stop *stop,
               void *stop_arg, struct err *err);
+/* Brings the blobs of all layers that are not settled into the store, several at a time. */
+int pull_rest(struct pull *pull, struct err *err);
 /* Counts a blob that is there with its size as done, for progress. */
 void pull_blob_note_present(struct pull *pull, size_t index);

@@ -1,0 +1,277 @@
+/* Deleting what others still name, on registries that delete all, some or nothing. */
+#include "fake_fixture.h"
+#include "registry_fixture.h"
+
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static struct remote_deletion delete (struct remote *remote, const struct digest *digest,
+                                      const char *tag)
+{
+    struct remote_deletion result;
+    struct err err = ERR_INIT;
+    if (remote_delete(remote, "a/n", digest, tag, NULL, NULL, &result, &err) < 0)
+        fail_msg("%s", err.text);
+    return result;
+}
+
+static void fails(struct fake_fixture *fixture, const struct digest *digest, enum err_code code)
+{
+    struct remote_deletion result;
+    struct err err = ERR_INIT;
+    assert_true(remote_delete(fixture->remote, "a/n", digest, "s1", NULL, NULL, &result, &err) < 0);
+    if (err.code != code)
+        fail_msg("%s: %s", err_code_name(err.code), err.text);
+    assert_int_equal(fake_registry_count(fixture->fake, "DELETE", "*"), 0);
+}
+
+static void test_alone(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    (void)fake_fixture_image(fixture, "a/n", "other", "two");
+    struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_DELETED);
+    assert_true(result.untagged);
+    assert_false(fake_fixture_has(fixture, "a/n", "s1"));
+    assert_false(fake_fixture_has(fixture, "a/n", digest_format(&digest).s));
+    assert_true(fake_fixture_has(fixture, "a/n", "other"));
+    result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_ABSENT);
+    assert_true(result.untagged);
+}
+
+/* Two names of one manifest: taking one away leaves the other, wherever tags can be deleted and
+ * wherever they cannot. The last one takes the manifest along. */
+static void test_two_tags(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const char *const configs[] = {
+        "{}",
+        "{'settings':{'delete_tags':false}}",
+        "{'settings':{'tags_page':1}}",
+        "{'rules':[{'method':'DELETE','path':'*/manifests/s1','status':405}]}",
+        "{'rules':[{'method':'DELETE','path':'*/manifests/s1','status':404}]}",
+        "{'rules':[{'method':'DELETE','path':'*/manifests/s1','status':400,'body':"
+        "{'errors':[{'code':'UNSUPPORTED'}]}}]}",
+        "{'settings':{'digest_header':false}}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(configs); i++) {
+        struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+        (void)fake_fixture_image(fixture, "a/n", "s2", "one");
+        fake_fixture_config(fixture, configs[i]);
+        struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+        if (result.state != REMOTE_KEPT || !result.untagged)
+            fail_msg("%s: %d %s", configs[i], (int)result.state, result.message);
+        assert_non_null(strstr(result.message, "tag s2"));
+        assert_false(fake_fixture_has(fixture, "a/n", "s1"));
+        assert_true(fake_fixture_has(fixture, "a/n", "s2"));
+        struct remote_tags tags;
+        assert_int_equal(remote_tags_list(fixture->remote, "a/n", NULL, NULL, &tags, NULL), 0);
+        assert_int_equal(tags.count, 1);
+        remote_tags_free(&tags);
+        result = delete (fixture->remote, &digest, "s2");
+        assert_int_equal(result.state, REMOTE_DELETED);
+        assert_false(fake_fixture_has(fixture, "a/n", digest_format(&digest).s));
+    }
+}
+
+/* What an index names stays, also through another index. */
+static void test_index(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    struct digest inner = fake_fixture_index(fixture, "a/n", NULL, &digest);
+    (void)fake_fixture_index(fixture, "a/n", "multi", &inner);
+    struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_KEPT);
+    assert_true(result.untagged);
+    assert_non_null(strstr(result.message, "index multi"));
+    assert_true(fake_fixture_has(fixture, "a/n", digest_format(&digest).s));
+    struct digest outer;
+    struct remote_manifest_stat stat;
+    assert_int_equal(remote_manifest_stat(fixture->remote, "a/n", "multi", NULL, NULL, &stat, NULL),
+                     0);
+    outer = stat.digest;
+    assert_int_equal(delete (fixture->remote, &outer, "multi").state, REMOTE_DELETED);
+    assert_int_equal(delete (fixture->remote, &digest, NULL).state, REMOTE_DELETED);
+}
+
+/* A registry that deletes nothing is asked once, and nothing in it changes. */
+static void test_a_registry_that_deletes_nothing(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    fake_fixture_config(fixture, "{'settings':{'delete':false}}");
+    struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_UNDELETED);
+    assert_false(result.untagged);
+    assert_non_null(strstr(result.message, "405"));
+    assert_int_equal(fake_registry_count(fixture->fake, "DELETE", "*"), 1);
+    result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_UNDELETED);
+    assert_non_null(strstr(result.message, "does not delete"));
+    assert_int_equal(fake_registry_count(fixture->fake, "DELETE", "*"), 1);
+    assert_true(fake_fixture_has(fixture, "a/n", "s1"));
+    /* With a second tag neither tag changes what it names. */
+    (void)fake_fixture_image(fixture, "a/n", "s2", "one");
+    result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_KEPT);
+    assert_false(result.untagged);
+    struct remote_manifest_stat stat;
+    assert_int_equal(remote_manifest_stat(fixture->remote, "a/n", "s1", NULL, NULL, &stat, NULL),
+                     0);
+    assert_true(digest_equal(&stat.digest, &digest));
+}
+
+/* Only the attempt shows that nothing is deleted: the tag gets back what it had. */
+static void test_a_tag_is_given_back(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    (void)fake_fixture_image(fixture, "a/n", "s2", "one");
+    fake_fixture_config(fixture, "{'settings':{'delete_tags':false},'rules':[{'method':'DELETE',"
+                                 "'path':'*/manifests/sha256:*','status':405}]}");
+    struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_KEPT);
+    assert_false(result.untagged);
+    struct remote_manifest_stat stat;
+    assert_int_equal(remote_manifest_stat(fixture->remote, "a/n", "s1", NULL, NULL, &stat, NULL),
+                     0);
+    assert_true(digest_equal(&stat.digest, &digest));
+}
+
+/* A crash after the tag was given to its placeholder: the next attempt ends it. */
+static void test_goes_on_after_a_crash(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    (void)fake_fixture_image(fixture, "a/n", "s2", "one");
+    fake_fixture_config(fixture,
+                        "{'settings':{'delete_tags':false},'rules':[{'method':'DELETE',"
+                        "'path':'*/manifests/sha256:*','status':403},{'method':'PUT','nth':2,"
+                        "'times':9,'status':403}]}");
+    struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+    assert_false(result.untagged);
+    assert_non_null(strstr(result.message, "lost"));
+    struct remote_manifest_stat stat;
+    assert_int_equal(remote_manifest_stat(fixture->remote, "a/n", "s1", NULL, NULL, &stat, NULL),
+                     0);
+    assert_false(digest_equal(&stat.digest, &digest));
+    fake_fixture_config(fixture, "{'settings':{'delete_tags':false}}");
+    result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_KEPT);
+    assert_true(result.untagged);
+    assert_false(fake_fixture_has(fixture, "a/n", "s1"));
+    assert_true(fake_fixture_has(fixture, "a/n", "s2"));
+}
+
+/* The tag was moved by somebody else: it is theirs now. */
+static void test_a_tag_that_has_moved_on(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    (void)fake_fixture_image(fixture, "a/n", "s1", "two");
+    assert_int_equal(delete (fixture->remote, &digest, "s1").state, REMOTE_DELETED);
+    assert_true(fake_fixture_has(fixture, "a/n", "s1"));
+    digest = fake_fixture_image(fixture, "a/n", "s2", "three");
+    struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_KEPT);
+    assert_true(result.untagged);
+    assert_true(fake_fixture_has(fixture, "a/n", "s1"));
+    assert_true(fake_fixture_has(fixture, "a/n", "s2"));
+}
+
+/* Who cannot be asked what is needed is not asked to delete. */
+static void test_unknown_is_not_unneeded(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    (void)fake_fixture_image(fixture, "a/n", "s2", "two");
+    static const char *const refusals[] = {
+        "{'rules':[{'method':'GET','path':'*/tags/list*','status':405}]}",
+        "{'rules':[{'method':'GET','path':'*/tags/list*','status':403}]}",
+        "{'rules':[{'method':['GET','HEAD'],'path':'*/manifests/s2','status':403}]}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
+        fake_fixture_config(fixture, refusals[i]);
+        struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+        assert_int_equal(result.state, REMOTE_KEPT);
+        assert_true(result.message[0] != '\0');
+        fake_fixture_config(fixture, "{}");
+        assert_true(fake_fixture_has(fixture, "a/n", digest_format(&digest).s));
+        (void)fake_fixture_image(fixture, "a/n", "s1", "one");
+    }
+    fake_fixture_config(fixture, "{'rules':[{'method':'GET','path':'*/tags/list*','status':200,"
+                                 "'body':'junk'}]}");
+    fails(fixture, &digest, ERR_DAMAGED);
+}
+
+static void test_refusals(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    fake_fixture_config(fixture, "{'rules':[{'method':'DELETE','status':403}]}");
+    assert_int_equal(delete (fixture->remote, &digest, "s1").state, REMOTE_UNDELETED);
+    fake_fixture_config(fixture, "{'rules':[{'method':'DELETE','status':404}]}");
+    assert_int_equal(delete (fixture->remote, &digest, "s1").state, REMOTE_ABSENT);
+    fake_fixture_config(fixture, "{'rules':[{'method':'DELETE','status':400,'body':"
+                                 "{'errors':[{'code':'UNSUPPORTED'}]}}]}");
+    assert_int_equal(delete (fixture->remote, &digest, "s1").state, REMOTE_UNDELETED);
+    const struct registry *registry = registry_of(fixture->remote);
+    assert_true(registry_pool_traits(registry->pool, registry->base).no_delete);
+}
+
+/* The real registry. */
+static void test_docker_registry(void **state)
+{
+    (void)state;
+    void *real_state = NULL;
+    assert_int_equal(registry_real_setup(&real_state), 0);
+    struct registry_real *real = real_state;
+    struct fake_fixture fixture = {.remote = real->remote};
+    struct digest digest = fake_fixture_image(&fixture, "a/n", "s1", "one");
+    (void)fake_fixture_image(&fixture, "a/n", "s2", "one");
+    (void)fake_fixture_index(&fixture, "a/n", "multi", &digest);
+    struct remote_deletion result = delete (real->remote, &digest, "s1");
+    assert_int_equal(result.state, REMOTE_KEPT);
+    assert_true(result.untagged);
+    assert_false(fake_fixture_has(&fixture, "a/n", "s1"));
+    result = delete (real->remote, &digest, "s2");
+    assert_int_equal(result.state, REMOTE_KEPT);
+    assert_non_null(strstr(result.message, "index multi"));
+    assert_true(result.untagged);
+    assert_true(fake_fixture_has(&fixture, "a/n", digest_format(&digest).s));
+    struct remote_manifest_stat stat;
+    assert_int_equal(remote_manifest_stat(real->remote, "a/n", "multi", NULL, NULL, &stat, NULL),
+                     0);
+    assert_int_equal(delete (real->remote, &stat.digest, "multi").state, REMOTE_DELETED);
+    assert_int_equal(delete (real->remote, &digest, NULL).state, REMOTE_DELETED);
+    assert_int_equal(registry_real_teardown(&real_state), 0);
+}
+
+#define with_fake(test)                                                                            \
+    cmocka_unit_test_setup_teardown(test, fake_fixture_setup, fake_fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_fake(test_alone),
+        with_fake(test_two_tags),
+        with_fake(test_index),
+        with_fake(test_a_registry_that_deletes_nothing),
+        with_fake(test_a_tag_is_given_back),
+        with_fake(test_goes_on_after_a_crash),
+        with_fake(test_a_tag_that_has_moved_on),
+        with_fake(test_unknown_is_not_unneeded),
+        with_fake(test_refusals),
+        cmocka_unit_test(test_docker_registry),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
