@@ -35,12 +35,11 @@ def all_final(node):
     return all(state in FINAL for (state,) in states)
 
 
-def call_until_killed(node, command):
+def call_until_killed(node, command, stdin=subprocess.DEVNULL):
     """(status of the client, False), or (None, True) as soon as the daemon is dead. The client
     would go on trying to reach it; the job belongs to the daemon, so the client may go."""
-    client = subprocess.Popen([harness.VARVE, "--host", f"unix:{node.socket}", *command],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL)
+    client = subprocess.Popen([harness.VARVE, "--host", f"unix:{node.socket}", *command], stdin=stdin,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(lambda: client.poll() is not None or node.process.poll() is not None, 120,
              "end of the client or the daemon")
     if node.process.poll() is None:
@@ -50,16 +49,26 @@ def call_until_killed(node, command):
     return None, True
 
 
-def start_and_call(node, fault, command):
-    """As call_until_killed() after a start with the fault point armed. A start passes some of the
-    points too, and may end there."""
+def start_until_killed(node, fault):
+    """Starts with the fault point armed; gives whether the daemon was killed by it before it served."""
     node.spawn(fault=fault)
     wait_for(lambda: node.is_up() or node.process.poll() is not None, 60,
              f"start or end of varved with {fault}")
     if node.process.poll() is None:
-        return call_until_killed(node, command)
+        return False
     check_equal(node.process.returncode, -signal.SIGKILL, f"end of a start with {fault}")
-    return None, True
+    return True
+
+
+def start_and_call(node, fault, command, stdin):
+    """As call_until_killed() after a start with the fault point armed. A start passes some of the
+    points too, and may end there."""
+    return (None, True) if start_until_killed(node, fault) else call_until_killed(node, command, stdin)
+
+
+def points_passed(said):
+    """How often each point was passed, by what a daemon with VARVE_FAULT=trace says."""
+    return Counter(re.findall(r"^fault point: (\S+)$", said, re.M))
 
 
 class Place(harness.Scratch):
@@ -76,14 +85,16 @@ class Job:
     prepare(node, place)  makes what the job needs and gives its command
     ready(node, place)    makes the mounts that it needs, each time; None when it needs none
     look(node, place)     checks the node once the job is final, and after the same request once more
+    stdin                 the file in `place` that the command reads; None: nothing
     restart               whether there is an orderly restart in between
     done(node, place)     uses what the job was about, in the end
     """
 
-    def __init__(self, prepare, ready=None, look=None, restart=True, done=None, removes=False):
+    def __init__(self, prepare, ready=None, look=None, stdin=None, restart=True, done=None, removes=False):
         self.prepare = prepare
         self.ready = ready
         self.look = look or (lambda node, place: None)
+        self.stdin = stdin
         self.restart = restart
         self.done = done or (lambda node, place: None)
         self.statuses = (0, 3) if removes else (0,)
@@ -128,12 +139,16 @@ class Bench:
         check_equal(left, [], f"{fault}: what would not go")
         return result
 
+    def input(self, place):
+        return open(place.path(self.job.stdin) if self.job.stdin else os.devnull, "rb")
+
     def steps(self, place, node, fault):
         if self.job.ready:
             node.start()
             self.job.ready(node, place)
             node.kill()
-        status, killed = start_and_call(node, fault, self.command)
+        with self.input(place) as stdin:
+            status, killed = start_and_call(node, fault, self.command, stdin)
         check(killed or status == 0, f"not killed and failed with {status}")
         node.kill()
         said = node.log_text()
@@ -145,7 +160,8 @@ class Bench:
             node.start()
             self.job.look(node, place)
         check_agreement(node)
-        again = node.call(*self.command)
+        with self.input(place) as stdin:
+            again = node.call(*self.command, stdin=stdin)
         check(again.status in self.job.statuses, f"the same request afterwards: {again.err}")
         self.job.look(node, place)
         check_agreement(node)
@@ -158,7 +174,7 @@ class Bench:
         """How often the job passes each point."""
         killed, said = self.attempt("trace")
         check(not killed, "varved was killed without a fault")
-        return Counter(re.findall(r"^fault point: (\S+)$", said, re.M))
+        return points_passed(said)
 
 
 def kill_at_each_point(scratch, job, wanted=lambda point: True):

@@ -8,7 +8,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, check_equal, run  # noqa: E402  pylint: disable=wrong-import-position
-from kill_points import Job, call_until_killed, kill_at_each_point  # noqa: E402  pylint: disable=C0413
+from agreement import check_agreement  # noqa: E402  pylint: disable=wrong-import-position
+from kill_points import (Job, call_until_killed, hits, kill_at_each_point, points_passed,  # noqa: E402
+                         start_until_killed)
 
 
 def template(scratch, name="template.tar", text="one"):
@@ -38,6 +40,20 @@ def prepare_layout_import(_node, scratch):
         f.write("content")
     run(["umoci", "repack", "--image", f"{layout}:v1", bundle])
     return ("image", "import", scratch.path("layout"), "--name", "t:1")
+
+
+def prepare_stream_import(_node, scratch):
+    template(scratch)
+    return ("image", "import", "-", "--name", "t:1")
+
+
+def no_upload_is_left(node, _scratch):
+    check_equal(os.listdir(f"{node.data}/uploads"), [], "uploads that were used, or never complete")
+
+
+def prepare_stream_export(node, scratch):
+    node.ok("image", "import", template(scratch), "--name", "t:1")
+    return ("image", "export", "t:1", "-")
 
 
 def prepare_export(node, scratch):
@@ -98,6 +114,40 @@ def test_layout_import(scratch):
 
 def test_export(scratch):
     kill_at_each_point(scratch, Job(prepare_export))
+
+
+def test_stream_import(scratch):
+    """Those points that an import of a path does not pass; a long run tries all."""
+    own = ("upload.", "import.recorded", "import.upload-removed")
+    kill_at_each_point(scratch, Job(prepare_stream_import, stdin="template.tar", look=no_upload_is_left),
+                       lambda point: harness.LONG or point.startswith(own))
+
+
+def test_stream_export(scratch):
+    kill_at_each_point(scratch, Job(prepare_stream_export),
+                       lambda point: harness.LONG or point.startswith("export."))
+
+
+def test_the_first_start_of_all(scratch):
+    """Killed while DATA is made, the next start completes it."""
+    archive = template(scratch)
+
+    def attempt(name, fault):
+        node = scratch.node(name, remote=f"oci:{scratch.path(name, 'remote')}")
+        killed = start_until_killed(node, fault)
+        node.kill()
+        said = node.log_text()
+        node.start()
+        node.ok("image", "import", archive, "--name", "t:1")
+        check_agreement(node)
+        node.stop()
+        return killed, said
+    passed = points_passed(attempt("traced", "trace")[1])
+    check("blobs.layout-half" in passed, f"points of a start: {passed}")
+    tries = [f"{point}=kill:{nth}" for point in sorted(passed) for nth in hits(point) if nth <= passed[point]]
+    for number, fault in enumerate(tries):
+        check(attempt(f"n{number}", fault)[0], f"it was not killed at {fault}")
+    print(f"# {len(tries)} kills: {' '.join(tries)}", flush=True)
 
 
 def test_run_create(scratch):

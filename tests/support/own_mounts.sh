@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs a test in a mount namespace of its own, without what other tests have mounted: namespaces, which copy all mounts
-# there are, hold nothing then that another test wants to unmount, and what a test leaves mounted goes with it.
+# there are, hold nothing then that another test wants to unmount, and what a test leaves mounted goes with it. So do the
+# processes that it leaves (own_processes.py).
 #
 # usage: own_mounts.sh PROGRAM [ARGUMENT...]
 
@@ -22,4 +23,4 @@ points=$(mounts_of_tests)
 # A name with a space or the like would be written otherwise; none of ours has one.
 # shellcheck disable=SC2086
 [ -z "$points" ] || umount --lazy $points 2>/dev/null
-exec "$@"
+exec python3 -IS "${0%/*}/own_processes.py" "$@"
