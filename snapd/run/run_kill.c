@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-/* Those that were sent the signal, each once. */
+/* Those that are ended, each once. */
 struct killed {
     pid_t *pids; /* owned */
     int count;
@@ -34,7 +34,15 @@ static int note(struct killed *killed, pid_t pid, struct err *err)
     return 0;
 }
 
-/* A process that has gone is fine, one that may not be signalled shows up in the next look. */
+/* mount_users_take */
+static int count_one(void *arg, pid_t pid, int pidfd, struct err *err)
+{
+    (void)pidfd;
+    return pid == 1 ? 0 : note(arg, pid, err);
+}
+
+/* mount_users_take. A process that has gone is fine, one that may not be signalled shows up in the
+ * next look. */
 static int kill_one(void *arg, pid_t pid, int pidfd, struct err *err)
 {
     if (pid == 1 || syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0)
@@ -48,6 +56,10 @@ int run_kill_idle(struct node *node, const char *id, int *ret_killed, struct err
     cleanup_with(killed_free) struct killed killed = {0};
     int64_t end = clock_mono_ns(&node->clock) + RUN_KILL_WAIT_MS * (CLOCK_NS_PER_S / 1000);
     int rc = run_paths_make(node, id, &paths, err);
+    /* Before the first one is sent the signal: when that is process 1 of a sandbox, the kernel ends
+     * all others in it, and those have gone before a look comes to them. */
+    if (rc == 0)
+        rc = mount_users_each(paths.rootfs, count_one, &killed, err);
     while (rc == 0) {
         struct err failure = ERR_INIT;
         rc = mount_users_each(paths.rootfs, kill_one, &killed, err);

@@ -17,5 +17,5 @@ enum {
 };
 
 /* Returns the descriptor that holds the lock, as run_lock_idle(). *ret_killed is the number of
- * processes that were sent the signal. */
+ * processes that used the run and were ended, by the signal or with their process 1. */
 int run_kill_idle(struct node *node, const char *id, int *ret_killed, struct err *err);
