@@ -58,18 +58,31 @@ int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *a
     return report(ctx, rc, workspace, err);
 }
 
-/* The daemon has another working directory, and takes no path that goes through links: what the
- * user's path means is found out here. */
-static int mount_body(const char *path, bool read_only, json_t **ret, struct err *err)
+/* The daemon has another working directory. What the path means, the daemon finds out: whoever
+ * looks waits for all file systems on the way, and here nobody could end that. */
+static int absolute_path(const char *path, char **ret, struct err *err)
 {
-    cleanup_free char *absolute = realpath(path, NULL);
-    if (!absolute && (errno == ENOENT || errno == ENOTDIR)) {
-        int rc = err_fail(err, ERR_NOT_FOUND, "cannot mount at '%.1000s': no such directory", path);
-        err_hint(err, "make it first, it is where the workspace appears");
+    bool relative = path[0] != '/';
+    if (path[0] == '\0') {
+        int rc = err_fail(err, ERR_INVALID, "cannot mount at '': that is no path");
+        err_hint(err, "name the directory where the workspace is to appear");
         return rc;
     }
-    if (!absolute)
-        return err_errno(err, errno, "cannot mount at '%.1000s'", path);
+    cleanup_free char *cwd = relative ? getcwd(NULL, 0) : NULL;
+    if (relative && !cwd)
+        return err_errno(err, errno, "cannot mount at '%.1000s': no working directory", path);
+    if (asprintf(ret, "%s%s%s", relative ? cwd : "", relative ? "/" : "", path) >= 0)
+        return 0;
+    *ret = NULL;
+    return err_fail(err, ERR_INTERNAL, "no memory for a request");
+}
+
+static int mount_body(const char *path, bool read_only, json_t **ret, struct err *err)
+{
+    cleanup_free char *absolute = NULL;
+    int rc = absolute_path(path, &absolute, err);
+    if (rc < 0)
+        return rc;
     cleanup_json json_t *body = json_pack("{s:s}", "path", absolute);
     if (!body)
         return err_fail(err, ERR_INVALID, "the path is not UTF-8");

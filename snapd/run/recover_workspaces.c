@@ -3,6 +3,13 @@
 #include "fdio.h"
 #include "workspace_claim.h"
 #include "workspace_internal.h"
+#include "workspace_pool.h"
+
+#include <stdatomic.h>
+
+enum {
+    LOOK_MS = 100,
+};
 
 /* --- Workspaces that are not what their row says --- */
 
@@ -40,46 +47,97 @@ static const struct recover_item *find_item(const struct catalog_workspace *work
     return NULL;
 }
 
+/* A workspace that needs something. Mended by threads of the pool, as one that is slow (a check of
+ * the file system, a disk that is locked) must not keep the others waiting. */
+struct mending {
+    struct recover *recover;
+    const struct recover_item *found; /* NULL: it needs nothing */
+    int rc; /* 1: it was mended, 0: somebody else has done it; or -errno; when `ended` */
+    struct err failure;
+    atomic_bool ended;
+};
+
 /* Mends what is so now that the claim is ours. */
-static int settle(struct recover *recover, const char *name, struct err *err)
+static int settle(struct node *node, const char *name, struct err *err)
 {
     cleanup_catalog_workspace struct catalog_workspace row = {0};
-    int rc = workspace_has_job(recover->node, name, err);
+    int rc = workspace_has_job(node, name, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    rc = workspace_find(recover->node, name, &row, err);
-    return rc == 1 ? workspace_settle(recover->node, &row, err) : rc;
+    rc = workspace_find(node, name, &row, err);
+    return rc == 1 ? workspace_settle(node, &row, err) : rc;
 }
 
-static int take_workspace(struct recover *recover, const struct catalog_workspace *workspace,
-                          struct err *err)
+/* workspace_pool_work */
+static int settle_claimed(void *arg, const char *name, bool dropped)
+{
+    struct mending *mending = arg;
+    struct node *node = mending->recover->node;
+    mending->rc = dropped ? 0 : settle(node, name, &mending->failure);
+    workspace_claim_release(node->workspaces, name);
+    atomic_store(&mending->ended, true);
+    return 0;
+}
+
+static int begin(struct recover *recover, const struct catalog_workspace *workspace,
+                 struct mending *ret, struct err *err)
 {
     struct node *node = recover->node;
     struct volume_status status = {0};
-    struct err failure = ERR_INIT;
-    char object[WORKSPACE_OBJECT_MAX];
-    snprintf(object, sizeof object, "workspace:%s", workspace->name);
+    struct err ignored = ERR_INIT;
     int rc = workspace_has_job(node, workspace->name, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     (void)volumes_status(node->volumes, workspace->volume.id, &status, NULL);
-    int missing = workspace_is_missing(node, workspace, &failure);
-    const struct recover_item *found = find_item(workspace, &status, missing != 0);
-    if (!found)
+    bool missing = workspace_is_missing(node, workspace, &ignored) != 0;
+    ret->found = find_item(workspace, &status, missing);
+    if (!ret->found)
         return 0;
-    struct recover_item item = *found;
-    item.object = object;
-    err_clear(&failure);
-    rc = recover->plan ? 1 : workspace_claim_try(node->workspaces, workspace->name, &failure);
-    if (rc == 0)
-        return 0; /* somebody is at it */
-    if (rc == 1 && !recover->plan) {
-        rc = settle(recover, workspace->name, &failure);
-        workspace_claim_release(node->workspaces, workspace->name);
-        if (rc == 0)
-            return 0;
+    ret->rc =
+        recover->plan ? 1 : workspace_claim_try(node->workspaces, workspace->name, &ret->failure);
+    /* Not claimed: somebody is at it, or it can't be mended. */
+    if (recover->plan || ret->rc != 1)
+        atomic_store(&ret->ended, true);
+    else if (workspace_pool_add(workspaces_pool(node->workspaces), workspace->name, settle_claimed,
+                                ret, &ignored) != 1)
+        (void)settle_claimed(ret, workspace->name, false); /* in this thread then */
+    return 0;
+}
+
+/* Until all that was begun has ended. What only waits is dropped when somebody wants the end. */
+static int wait_for(struct recover *recover, struct mending *mendings, size_t count,
+                    struct err *err)
+{
+    struct workspace_pool *pool = workspaces_pool(recover->node->workspaces);
+    int rc = 0;
+    for (size_t i = 0; i < count;) {
+        if (!mendings[i].found || atomic_load(&mendings[i].ended)) {
+            i++;
+            continue;
+        }
+        (void)workspace_pool_wait(pool, LOOK_MS, NULL);
+        if (rc == 0 && recover->job)
+            rc = job_stop(recover->job, err);
+        if (rc < 0)
+            workspace_pool_drop(pool);
     }
-    return recover_add(recover, &item, rc, &failure, err);
+    return rc;
+}
+
+static int report(struct recover *recover, const struct catalog_workspace *rows,
+                  const struct mending *mendings, size_t count, struct err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        char object[WORKSPACE_OBJECT_MAX];
+        if (!mendings[i].found || mendings[i].rc == 0)
+            continue;
+        struct recover_item item = *mendings[i].found;
+        snprintf(object, sizeof object, "workspace:%s", rows[i].name);
+        item.object = object;
+        rc = recover_add(recover, &item, mendings[i].rc, &mendings[i].failure, err);
+    }
+    return rc;
 }
 
 static int each_workspace(struct recover *recover, struct err *err)
@@ -87,13 +145,23 @@ static int each_workspace(struct recover *recover, struct err *err)
     struct catalog_workspace *rows = NULL;
     size_t count = 0;
     int rc = catalog_workspace_list(recover->node->catalog, &rows, &count, err);
-    for (size_t i = 0; i < count; i++) {
-        if (rc == 0 && recover->job)
+    cleanup_free struct mending *mendings = calloc(count + 1, sizeof *mendings);
+    if (rc == 0 && !mendings)
+        rc = err_errno(err, ENOMEM, "cannot mend workspaces");
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        mendings[i].recover = recover;
+        if (recover->job)
             rc = job_stop(recover->job, err);
         if (rc == 0)
-            rc = take_workspace(recover, &rows[i], err);
-        catalog_workspace_free(&rows[i]);
+            rc = begin(recover, &rows[i], &mendings[i], err);
     }
+    /* Those that were begun use this memory. */
+    int ended = mendings ? wait_for(recover, mendings, count, rc == 0 ? err : NULL) : 0;
+    rc = rc == 0 ? ended : rc;
+    if (rc == 0)
+        rc = report(recover, rows, mendings, count, err);
+    for (size_t i = 0; i < count; i++)
+        catalog_workspace_free(&rows[i]);
     free(rows);
     return rc;
 }

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 struct task {
@@ -71,6 +72,7 @@ static void end(struct workspace_pool *pool, struct task *task, bool dropped)
 static void *serve(void *arg)
 {
     struct workspace_pool *pool = arg;
+    (void)prctl(PR_SET_NAME, WORKSPACE_POOL_NAME);
     for (;;) {
         struct task *task = NULL;
         pthread_mutex_lock(&pool->lock);

@@ -16,6 +16,7 @@
 enum {
     WORKSPACE_POOL_THREADS = 8,
 };
+#define WORKSPACE_POOL_NAME "workspace-pool" /* of its threads, as ps shows them */
 
 struct workspace_pool;
 

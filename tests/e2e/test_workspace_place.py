@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import json
 import os
+import signal
 import sqlite3
 import struct
 import subprocess
@@ -218,14 +219,33 @@ def test_a_place_that_does_not_answer(scratch):
     node.ok("workspace", "create", "v", "--size", "64M")
     outer, here = directory(scratch, "outer"), directory(scratch, "here")
     with silent_fuse(outer):
-        for path in (f"{outer}/in", f"{outer}/in/../in"):
-            begin = time.monotonic()
-            status, reply = ask(node, "POST", "/v1/workspaces/w/mount", {"path": path})
-            check(status >= 400 and reply["error"]["code"] == "unreachable", f"{status} {reply}")
-            check(time.monotonic() - begin < 40, "it was waited for long")
+        begin = time.monotonic()
+        status, reply = ask(node, "POST", "/v1/workspaces/w/mount", {"path": f"{outer}/in"})
+        check(status >= 400 and reply["error"]["code"] == "unreachable", f"{status} {reply}")
+        node.fails(1, "workspace", "mount", "w", f"{outer}/in/../in", says=["no answer", "file system on the way"])
+        check(time.monotonic() - begin < 60, "it was waited for long")
+        # A person who gives up is not held by it.
+        client = scratch.popen([harness.VARVE, "--host", f"unix:{node.socket}", "workspace", "mount", "w",
+                                f"{outer}/in"], stderr=subprocess.DEVNULL)
+        time.sleep(1)
+        check_equal(client.poll(), None, "status of a client that waits")
+        client.send_signal(signal.SIGINT)
+        client.wait(5)
         node.ok("workspace", "mount", "v", here)
         node.ok("workspace", "unmount", "v")
         check_equal(document(node)["state"], "detached", "state")
+    node.stop()
+
+
+def test_a_place_that_is_none(scratch):
+    node = scratch.node().start()
+    node.ok("workspace", "create", "w", "--size", "64M")
+    os.symlink("loop", scratch.path("loop"))
+    for path in ("/no/such", scratch.path("loop2"), "/dev/null/x"):
+        line = node.fails(2 if path.startswith("/dev") else 3, "workspace", "mount", "w", path, says=[path])
+        check("mkdir" in line, f"nobody says what to do: {line}")
+    node.fails(1, "workspace", "mount", "w", scratch.path("loop"), says=["loop", "symbolic links"])
+    check_equal(document(node)["state"], "detached", "state")
     node.stop()
 
 
