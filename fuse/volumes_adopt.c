@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    ASK_MS = 1500, /* a worker, at start; watched ones are asked again */
+    ASK_MS = 1500, /* all workers, at start; watched ones are asked again */
 };
 
 /* Descriptors have come: what they mean. */
@@ -81,12 +81,12 @@ static void from_keeper(struct volumes *volumes)
 
 /* --- workers --- */
 
-/* One whose descriptors keeper hadn't. */
-static int ask_worker(struct volumes *volumes, struct volume *volume, int wait_ms)
+/* One whose descriptors keeper hadn't. `asked` as for worker_client_attach(). */
+static int hear_worker(struct volumes *volumes, struct volume *volume, int asked, int wait_ms)
 {
     struct err why = ERR_INIT;
     cleanup_volume_fds struct volume_fds fds = VOLUME_FDS_NONE;
-    int rc = worker_client_attach(volumes->workers_fd, volume->id, wait_ms, &fds, &why);
+    int rc = worker_client_attach(volumes->workers_fd, volume->id, asked, wait_ms, &fds, &why);
     if (rc == 0)
         rc = found(volumes, volume, &fds, &why);
     if (rc == 0)
@@ -116,30 +116,6 @@ static void look_dead(struct volumes *volumes, struct volume *volume)
     (void)pthread_mutex_unlock(&volumes->table);
     if (mounted)
         log_event(LOG_WARN, "volume-dead", "volume", volume->id, NULL);
-}
-
-/* volumes_take */
-static int adopt_named(void *arg, const char *id, struct err *err)
-{
-    struct volumes *volumes = arg;
-    struct volume *volume;
-    int rc = volume_enter(volumes, id, &volume, err);
-    if (rc < 0)
-        return rc;
-    if (!volume_is_held(volume) && ask_worker(volumes, volume, ASK_MS) < 0 && !volume->lost)
-        look_dead(volumes, volume);
-    volume_leave(volumes, volume);
-    return 0;
-}
-
-void volumes_find_lost(struct volumes *volumes, const char *id, int wait_ms)
-{
-    struct volume *volume;
-    if (volume_try_enter(volumes, id, &volume) < 0)
-        return;
-    if (volume->lost && ask_worker(volumes, volume, wait_ms) < 0 && !volume->lost)
-        look_dead(volumes, volume);
-    volume_leave(volumes, volume);
 }
 
 /* --- names --- */
@@ -191,21 +167,84 @@ static int add_entries(struct names *names, int dir_fd, const char *ending, stru
     return rc;
 }
 
-int volumes_each(struct volumes *volumes, volumes_take *take, void *arg, struct err *err)
+static int list_names(struct volumes *volumes, struct names *ret, struct err *err)
 {
-    struct names names = {.count = 0};
     int rc = 0;
     (void)pthread_mutex_lock(&volumes->table);
     for (struct volume *volume = volumes->first; volume && rc == 0; volume = volume->next)
         if (volume_is_held(volume) || volume->dead || volume->lost)
-            rc = add_name(&names, volume->id, strlen(volume->id), err);
+            rc = add_name(ret, volume->id, strlen(volume->id), err);
     (void)pthread_mutex_unlock(&volumes->table);
     if (rc == 0)
-        rc = add_entries(&names, volumes->mounts_fd, "", err);
-    if (rc == 0)
-        rc = add_entries(&names, volumes->workers_fd, ".sock", err);
+        rc = add_entries(ret, volumes->mounts_fd, "", err);
+    return rc == 0 ? add_entries(ret, volumes->workers_fd, ".sock", err) : rc;
+}
+
+int volumes_each(struct volumes *volumes, volumes_take *take, void *arg, struct err *err)
+{
+    struct names names = {.count = 0};
+    int rc = list_names(volumes, &names, err);
     for (size_t i = 0; i < names.count && rc == 0; i++)
         rc = take(arg, names.ids[i], err);
+    free(names.ids);
+    return rc;
+}
+
+/* --- those without descriptors --- */
+
+/* All are asked before the answer of one is waited for: those who are stopped cost the time once,
+ * not each. A volume that somebody works on is left out if `lost`. */
+static void ask_all(struct volumes *volumes, const struct names *names, bool lost, int wait_ms)
+{
+    int64_t until = clock_now_ms() + wait_ms;
+    cleanup_free int *asked = calloc(names->count + 1, sizeof *asked);
+    for (size_t i = 0; asked && i < names->count; i++)
+        asked[i] = worker_client_attach_ask(volumes->workers_fd, names->ids[i]);
+    for (size_t i = 0; i < names->count; i++) {
+        struct volume *volume;
+        int64_t left = until - clock_now_ms();
+        cleanup_fd int connection = asked ? asked[i] : -1;
+        int rc = lost ? volume_try_enter(volumes, names->ids[i], &volume)
+                      : volume_enter(volumes, names->ids[i], &volume, NULL);
+        if (rc < 0)
+            continue;
+        if (!volume_is_held(volume) && (!lost || volume->lost) &&
+            hear_worker(volumes, volume, steal_fd(&connection), left > 0 ? (int)left : 0) < 0 &&
+            !volume->lost)
+            look_dead(volumes, volume);
+        volume_leave(volumes, volume);
+    }
+}
+
+void volumes_find_lost(struct volumes *volumes, int wait_ms)
+{
+    struct names names = {.count = 0};
+    (void)pthread_mutex_lock(&volumes->table);
+    for (struct volume *volume = volumes->first; volume; volume = volume->next)
+        if (volume->lost)
+            (void)add_name(&names, volume->id, strlen(volume->id), NULL);
+    (void)pthread_mutex_unlock(&volumes->table);
+    if (names.count > 0)
+        ask_all(volumes, &names, true, wait_ms);
+    free(names.ids);
+}
+
+/* Those that keeper did not know of. */
+static int from_workers(struct volumes *volumes, struct err *err)
+{
+    struct names all = {.count = 0};
+    struct names names = {.count = 0};
+    int rc = list_names(volumes, &all, err);
+    for (size_t i = 0; i < all.count && rc == 0; i++) {
+        struct volume *volume = volume_peek(volumes, all.ids[i]);
+        if (!volume || !volume_is_held(volume))
+            rc = add_name(&names, all.ids[i], strlen(all.ids[i]), err);
+        if (volume)
+            volume_unpeek(volumes, volume);
+    }
+    if (rc == 0)
+        ask_all(volumes, &names, false, ASK_MS);
+    free(all.ids);
     free(names.ids);
     return rc;
 }
@@ -215,7 +254,7 @@ int volumes_each(struct volumes *volumes, volumes_take *take, void *arg, struct 
 int volumes_adopt(struct volumes *volumes, struct err *err)
 {
     from_keeper(volumes);
-    int rc = volumes_each(volumes, adopt_named, volumes, err);
+    int rc = from_workers(volumes, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot find the attached volumes");
     rc = volumes_hold_any(volumes) ? volumes_keeper_ensure(volumes, err) : 0;

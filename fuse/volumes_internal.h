@@ -185,8 +185,8 @@ int volume_take_down(struct volumes *volumes, struct volume *volume, struct err 
 /* volumes_detach() of a volume that the caller has entered. */
 int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err);
 
-/* volumes_adopt.c. Asks a worker again whose descriptors we lack. */
-void volumes_find_lost(struct volumes *volumes, const char *id, int wait_ms);
+/* volumes_adopt.c. Asks workers again whose descriptors we lack; `wait_ms` is for all. */
+void volumes_find_lost(struct volumes *volumes, int wait_ms);
 
 /* volumes_room.c. Between begin and end nobody but the caller's own e2fsck, resize2fs or mount
  * writes to the volume. When such writes have waited for the host's disk for VOLUMES_ROOM_MS, they

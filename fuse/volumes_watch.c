@@ -12,7 +12,7 @@
 
 enum {
     HELLO_MS = 1000, /* for keeper; it is not replaced before volumes_silence_ms() */
-    LOST_MS = 200,   /* for a worker that did not answer at start */
+    LOST_MS = 200,   /* for all workers that did not answer at start */
     WORKER_SILENT_S = KEEPER_SILENCE_S + 2,
     RESENT_MS = 3000, /* after which a successor has got again what the dead one had not answered */
 };
@@ -33,7 +33,7 @@ static void tell(const struct telling *telling, const char *id, const char *even
 /* What one look shows; told afterwards, without a lock. */
 struct look {
     char id[VOLUME_ID_LEN + 1];
-    bool held, lost, dead, detaching, failed;
+    bool held, dead, detaching, failed;
     uint64_t starts;
     uint64_t heartbeat_ns;
     uint64_t steps; /* starts since the last look */
@@ -71,10 +71,8 @@ static void note_waiting(struct volume *volume)
 
 static void look_locked(struct volume *volume, struct look *ret)
 {
-    *ret = (struct look){.held = volume_is_held(volume),
-                         .lost = volume->lost,
-                         .dead = volume->dead,
-                         .detaching = volume->detaching};
+    *ret = (struct look){
+        .held = volume_is_held(volume), .dead = volume->dead, .detaching = volume->detaching};
     memcpy(ret->id, volume->id, sizeof ret->id);
     if (!ret->held)
         return;
@@ -128,8 +126,6 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
     (void)pthread_mutex_lock(&volumes->table);
     look_locked(volume, &look);
     (void)pthread_mutex_unlock(&volumes->table);
-    if (look.lost)
-        volumes_find_lost(volumes, look.id, LOST_MS);
     if (look.steps > 0) {
         (void)snprintf(detail, sizeof detail, "pid %d, start %llu", (int)look.worker,
                        (unsigned long long)look.starts);
@@ -161,6 +157,7 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
 static void watch_volumes(struct volumes *volumes, const struct telling *telling)
 {
     size_t count;
+    volumes_find_lost(volumes, LOST_MS);
     cleanup_free struct volume **all = volumes_peek_all(volumes, &count);
     for (size_t i = 0; all && i < count; i++) {
         watch_volume(volumes, all[i], telling);

@@ -66,18 +66,26 @@ int worker_client_unlink(int workers_fd, const char *id, struct err *err)
     return rc;
 }
 
-/* One attempt. -ECONNRESET: the worker died with it. */
-static int ask_once(int workers_fd, const struct socket_name *name, const struct volume_wire *ask,
-                    struct volume_wire *ret, int fds[VOLUME_WIRE_FDS_MAX], size_t *ret_count,
+/* Asks on a connection of its own. Returns that, or -errno. */
+static int send_ask(int workers_fd, const struct socket_name *name, const struct volume_wire *ask,
                     int64_t deadline)
 {
     cleanup_fd int fd = wire_connect(workers_fd, name->s, deadline);
     if (fd < 0)
         return fd;
     int rc = wire_send(fd, ask, sizeof *ask, NULL, 0, deadline);
-    if (rc < 0)
-        return rc;
-    return wire_receive(fd, ret, sizeof *ret, fds, VOLUME_WIRE_FDS_MAX, ret_count, deadline);
+    return rc < 0 ? rc : steal_fd(&fd);
+}
+
+/* One attempt. -ECONNRESET: the worker died with it. `asked` (-1: nobody was) is used up. */
+static int ask_once(int workers_fd, const struct socket_name *name, const struct volume_wire *ask,
+                    int *asked, struct volume_wire *ret, int fds[VOLUME_WIRE_FDS_MAX],
+                    size_t *ret_count, int64_t deadline)
+{
+    cleanup_fd int fd = *asked >= 0 ? steal_fd(asked) : send_ask(workers_fd, name, ask, deadline);
+    return fd < 0
+               ? fd
+               : wire_receive(fd, ret, sizeof *ret, fds, VOLUME_WIRE_FDS_MAX, ret_count, deadline);
 }
 
 static int check_answer(const struct volume_wire *ask, const struct volume_wire *answer)
@@ -91,11 +99,13 @@ static int check_answer(const struct volume_wire *ask, const struct volume_wire 
     return answer->status;
 }
 
-/* `what` begins the message of a failure: "cannot flush". */
-static int ask_worker(int workers_fd, const char *id, const struct volume_wire *ask,
+/* `what` begins the message of a failure: "cannot flush". `connection`: where it was asked already;
+ * -1. It is taken over. */
+static int ask_worker(int workers_fd, const char *id, const struct volume_wire *ask, int connection,
                       struct volume_fds *ret_fds, const char *what, int wait_ms, struct err *err)
 {
     const int64_t deadline = wire_deadline(wait_ms);
+    cleanup_fd int asked = connection;
     struct volume_wire answer = {.text = ""};
     struct socket_name name;
     int fds[VOLUME_WIRE_FDS_MAX];
@@ -104,7 +114,7 @@ static int ask_worker(int workers_fd, const char *id, const struct volume_wire *
     if (rc < 0)
         return rc;
     for (;;) {
-        rc = ask_once(workers_fd, &name, ask, &answer, fds, &count, deadline);
+        rc = ask_once(workers_fd, &name, ask, &asked, &answer, fds, &count, deadline);
         if (rc != -ECONNRESET || ask->op == VOLUME_WIRE_STOP)
             break;
         rc = wire_pause(deadline);
@@ -135,7 +145,7 @@ static int ask_plain(int workers_fd, const char *id, enum volume_wire_op op, uin
 {
     const struct volume_wire ask = {
         .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = op, .arg = {arg}};
-    return ask_worker(workers_fd, id, &ask, NULL, what, wait_ms, err);
+    return ask_worker(workers_fd, id, &ask, -1, NULL, what, wait_ms, err);
 }
 
 int worker_client_ping(int workers_fd, const char *id, int wait_ms, struct err *err)
@@ -143,12 +153,21 @@ int worker_client_ping(int workers_fd, const char *id, int wait_ms, struct err *
     return ask_plain(workers_fd, id, VOLUME_WIRE_PING, 0, "cannot reach a worker", wait_ms, err);
 }
 
-int worker_client_attach(int workers_fd, const char *id, int wait_ms, struct volume_fds *ret,
-                         struct err *err)
+static const struct volume_wire attach_ask = {
+    .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = VOLUME_WIRE_ATTACH};
+
+int worker_client_attach_ask(int workers_fd, const char *id)
 {
-    const struct volume_wire ask = {
-        .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = VOLUME_WIRE_ATTACH};
-    return ask_worker(workers_fd, id, &ask, ret, "cannot take a volume over", wait_ms, err);
+    struct socket_name name;
+    int rc = name_of(id, &name, NULL);
+    return rc < 0 ? rc : send_ask(workers_fd, &name, &attach_ask, wire_deadline(0));
+}
+
+int worker_client_attach(int workers_fd, const char *id, int asked, int wait_ms,
+                         struct volume_fds *ret, struct err *err)
+{
+    return ask_worker(workers_fd, id, &attach_ask, asked, ret, "cannot take a volume over", wait_ms,
+                      err);
 }
 
 int worker_client_flush(int workers_fd, const char *id, int wait_ms, struct err *err)

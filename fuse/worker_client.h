@@ -29,9 +29,13 @@ int worker_client_unlink(int workers_fd, const char *id, struct err *err);
 
 /* ERR_NOT_FOUND, in all that follow: no socket of that name, or nobody holds it any more. */
 int worker_client_ping(int workers_fd, const char *id, int wait_ms, struct err *err);
-/* Gets what the worker holds, with a pidfd of it. The caller owns the descriptors. */
-int worker_client_attach(int workers_fd, const char *id, int wait_ms, struct volume_fds *ret,
-                         struct err *err);
+/* Asks what the worker holds and does not wait: a connection on which the answer will come, or
+ * -errno. So many can be asked at once. */
+int worker_client_attach_ask(int workers_fd, const char *id);
+/* Gets what the worker holds, with a pidfd of it. The caller owns the descriptors. `asked`: such a
+ * connection, which is taken over; below 0: it is asked now. */
+int worker_client_attach(int workers_fd, const char *id, int asked, int wait_ms,
+                         struct volume_fds *ret, struct err *err);
 int worker_client_flush(int workers_fd, const char *id, int wait_ms, struct err *err);
 int worker_client_resize(int workers_fd, const char *id, uint64_t size, int wait_ms,
                          struct err *err);

@@ -130,6 +130,27 @@ def test_death_of_everything(scratch):
     rig.end()
 
 
+def test_stopped_workers_cost_a_start_little(scratch):
+    """Keeper is gone and no worker answers: a start waits for all of them at once. They are found when they go on."""
+    rig = Rig(scratch)
+    pids = rig.node.workers()
+    send(pids, signal.SIGSTOP)
+    try:
+        send([rig.node.process.pid] + rig.node.keepers(), signal.SIGSTOP)  # else one of them starts the other one again
+        send(rig.node.keepers())
+        rig.node.kill()
+        start = time.monotonic()
+        rig.node.start()
+        took = time.monotonic() - start
+    finally:
+        send(pids, signal.SIGCONT)
+    check(took < 14, f"the start took {took:.1f} s for {COUNT} stopped workers")
+    print(f"# a start with {COUNT} stopped workers took {took:.1f} s")
+    wait_for(lambda: len(rig.mounted()) == COUNT and sorted(rig.node.workers()) == sorted(pids), 60, "all are found")
+    check_equal([w["incident"] for w in rig.listed().values() if w["incident"]], [], "incidents")
+    rig.end()
+
+
 def test_a_broken_one_holds_up_nobody(scratch):
     """The first one by name has a `data` that somebody else has locked, for which an attach waits, another one has
     none: all others are there."""

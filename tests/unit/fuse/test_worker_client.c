@@ -158,12 +158,12 @@ static void test_attach_gives_descriptors(void **state)
     struct volume_fds fds = VOLUME_FDS_NONE;
     struct worker worker = {.status = 0};
     worker_begin(&worker, scratch->fd, deeds, ARRAY_SIZE(deeds));
-    assert_int_equal(worker_client_attach(scratch->fd, ID, WAIT_MS, &fds, NULL), 0);
+    assert_int_equal(worker_client_attach(scratch->fd, ID, -1, WAIT_MS, &fds, NULL), 0);
     assert_true(fds.fuse >= 0 && fds.live >= 0 && fds.listen >= 0 && fds.program >= 0 &&
                 fds.worker >= 0);
     assert_int_equal(fcntl(fds.program, F_GETFD), FD_CLOEXEC);
     volume_fds_close(&fds);
-    assert_int_equal(worker_client_attach(scratch->fd, ID, WAIT_MS, &fds, NULL), -EBADMSG);
+    assert_int_equal(worker_client_attach(scratch->fd, ID, -1, WAIT_MS, &fds, NULL), -EBADMSG);
     assert_int_equal(fds.fuse, -1);
     worker_end(&worker);
 }
