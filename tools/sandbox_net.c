@@ -76,6 +76,8 @@ static void become_pasta(const struct holder *holder, pid_t own_pid, int go)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    for (int i = 1; i < NSIG; i++) /* pasta takes an ignored SIGPIPE for a failure */
+        (void)signal(i, SIG_DFL);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (read(go, &byte, 1) == 1 && null >= 0 && dup2(null, 0) >= 0 && dup2(null, 1) >= 0 &&
         dup2(holder->said, 2) >= 0 && syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0)
