@@ -46,6 +46,8 @@ def main():
         sys.exit("own_processes: prctl")
     pid = os.fork()
     if pid == 0:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python's own
+            signal.signal(number, signal.SIG_DFL)
         try:
             os.execvp(sys.argv[1], sys.argv[1:])
         except OSError as error:
