@@ -6,7 +6,6 @@
 #include "spawn.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,6 +22,7 @@
 
 enum {
     KILLED_WAIT_MS = 200, /* for one that was killed to be gone */
+    STOP_LOOK_MS = 200,   /* how often it is looked whether the program is to end */
 };
 
 struct answer {
@@ -38,6 +38,23 @@ struct left {
 };
 static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct left left[DEADLINE_CHILD_LEFT_MAX]; /* under left_lock */
+
+static atomic_bool stopping; /* no way back */
+
+void deadline_child_stop(void)
+{
+    atomic_store(&stopping, true);
+}
+
+/* How long to wait before it is looked whether the program is to end; 0: the time is over. */
+static int next_wait_ms(int64_t *end_ms)
+{
+    int64_t now = clock_now_ms();
+    if (atomic_load(&stopping) && *end_ms > now + DEADLINE_CHILD_STOP_MS)
+        *end_ms = now + DEADLINE_CHILD_STOP_MS;
+    int64_t rest = *end_ms - now;
+    return rest <= 0 ? 0 : rest > STOP_LOOK_MS ? STOP_LOOK_MS : (int)rest;
+}
 
 /* FNV-1a. Two objects with one number share their limit, no more. */
 static uint32_t number_of(const char *object)
@@ -91,11 +108,11 @@ static bool wait_readable(int fd, int64_t end_ms)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     for (;;) {
-        int64_t rest = end_ms - clock_now_ms();
-        int n = poll(&poll_fd, 1, rest <= 0 ? 0 : rest > INT_MAX ? INT_MAX : (int)rest);
+        int wait_ms = next_wait_ms(&end_ms);
+        int n = poll(&poll_fd, 1, wait_ms);
         if (n > 0)
             return true;
-        if (n == 0 && rest <= 0)
+        if (n == 0 && wait_ms == 0)
             return false;
         if (n < 0 && errno != EINTR)
             return false;
@@ -111,7 +128,7 @@ static bool wait_end(pid_t pid, int pidfd, int64_t end_ms)
     if (pidfd >= 0)
         return wait_readable(pidfd, end_ms);
     while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
-        if (clock_now_ms() >= end_ms)
+        if (next_wait_ms(&end_ms) == 0)
             return false;
         (void)nanosleep(&pause, NULL);
     }
@@ -141,6 +158,9 @@ static bool collect(const struct deadline_child *child, pid_t pid, int64_t end_m
 
 static int fail_late(const struct deadline_child *child, struct err *err)
 {
+    if (atomic_load(&stopping))
+        return err_fail(err, ERR_INTERRUPTED, "cannot %s: the program ends before it is done",
+                        child->what);
     int rc = child->wait_ms % 1000 == 0
                  ? err_fail(err, ERR_UNREACHABLE, "cannot %s: no answer within %d s", child->what,
                             child->wait_ms / 1000)
@@ -448,7 +468,8 @@ int deadline_child_tool(const struct deadline_child *child, const char *const *a
                           .stdout_fd = said,
                           .stderr_fd = said,
                           .extra_count = child->keep_count,
-                          .confine = child->confine};
+                          .confine = child->confine,
+                          .tied = true};
     for (size_t i = 0; i < child->keep_count; i++)
         spawn.extra[i] = child->keep[i];
     pid_t pid = spawn_start(&spawn, err);

@@ -10,6 +10,9 @@
  * The child is a fork of a process that may have threads: its function may use system calls, stack
  * memory, snprintf and the C library's allocation, no locks, no logging.
  *
+ * When this program is to end nobody has the time to wait: deadline_child_stop(). A tool ends with
+ * the thread that waits for it, however that ends.
+ *
  * Threads: calls may be made by several threads at once.
  */
 #pragma once
@@ -26,6 +29,7 @@ enum {
     DEADLINE_CHILD_SAME_MAX = 8,
     DEADLINE_CHILD_KEEP_MAX = 8,
     DEADLINE_CHILD_EACH_MS = 5000,
+    DEADLINE_CHILD_STOP_MS = 2000,
 };
 
 /* What ps shows of a child, until it runs a program. */
@@ -70,5 +74,8 @@ int deadline_child_each(const struct deadline_child *child, const char *const *o
  * the end of it where it is longer. */
 int deadline_child_tool(const struct deadline_child *child, const char *const *argv,
                         const char *const *envp, char *ret_said, size_t said_size, struct err *err);
+/* From here on no call, also one that is under way, waits for more than DEADLINE_CHILD_STOP_MS;
+ * what is cut short by that is ERR_INTERRUPTED. For the end of the program. */
+void deadline_child_stop(void);
 /* Takes away those that were left behind and have ended; returns how many have not. */
 int deadline_child_reap(void);

@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -48,6 +50,16 @@ static void clean_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* After the last change of ids, which forgets the setting. Who ended before it does not read what
+ * is reported any more; his pid is of no use in a namespace of its own. */
+static int tie(int report)
+{
+    struct pollfd parent = {.fd = report};
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return -errno;
+    return poll(&parent, 1, 0) > 0 && (parent.revents & POLLERR) ? -ESRCH : 0;
+}
+
 /* In the child, between fork and exec: only async-signal-safe calls. */
 static void child_exec(const struct spawn *spawn, char *const *envp, int report)
 {
@@ -78,6 +90,8 @@ static void child_exec(const struct spawn *spawn, char *const *envp, int report)
         goto fail;
     clean_signals();
     int rc = spawn->confine ? confine_apply(spawn->confine) : 0;
+    if (rc == 0 && spawn->tied)
+        rc = tie(report);
     if (rc < 0) {
         errno = -rc;
         goto fail;

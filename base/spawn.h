@@ -2,8 +2,9 @@
  *
  * A child gets the standard streams and the extra descriptors that are listed, nothing else, also
  * where a library left one open that is not close-on-exec, and a clean signal state: nothing
- * ignored, nothing blocked. Whether it outlives its parent is the child program's own business
- * (PR_SET_PDEATHSIG). Helpers are found beside the running program, then in libexecdir.
+ * ignored, nothing blocked. It outlives its parent, unless it is tied to the thread that starts it,
+ * or the program itself sees to it (PR_SET_PDEATHSIG). Helpers are found beside the running
+ * program, then in libexecdir.
  *
  * Needs close_range(2) with CLOSE_RANGE_CLOEXEC (Linux 5.11).
  */
@@ -13,6 +14,7 @@
 #include "confine.h"
 #include "err.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 enum {
@@ -29,6 +31,7 @@ struct spawn {
     int extra[SPAWN_FDS_MAX]; /* become descriptors 3, 4, ... of the child; borrowed */
     size_t extra_count;
     const struct confine *confine; /* rights that it loses; NULL: none. Borrowed */
+    bool tied; /* it is killed when the thread that starts it ends, however that ends */
 };
 
 /* Finds a helper ("varve-convert"): beside the running program, else in libexecdir. `ret` gets an

@@ -6,13 +6,16 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 /* After the headers of the C library, whose sys/mount.h has the same names as linux/mount.h. */
@@ -37,6 +40,7 @@ static const char hint[] = "the volume's worker may be stopped";
 struct fs_args {
     const char *device_path;
     const char *path;
+    const char *at; /* of an unmount: the path's last component */
     dev_t device;
     bool flag; /* read_only or lazy */
     uint64_t from;
@@ -79,10 +83,10 @@ static int fail_other(const char *path, struct err *err)
 }
 
 /* Looking a path up can wait too, for what lies above the mount: another volume, a network. */
-static int look_mounted(const char *path, dev_t device, struct err *err)
+static int look_mounted(const char *at, const char *path, dev_t device, struct err *err)
 {
     struct statx stx;
-    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &stx) <
+    if (statx(AT_FDCWD, at, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &stx) <
         0)
         return errno == ENOENT || errno == ENOTDIR ? 0
                                                    : err_errno(err, errno, "cannot stat %s", path);
@@ -96,7 +100,7 @@ static int call_mounted(void *arg, void *result, int *ret_fd, struct err *err)
     const struct fs_args *args = arg;
     (void)result;
     (void)ret_fd;
-    return look_mounted(args->path, args->device, err);
+    return look_mounted(args->path, args->path, args->device, err);
 }
 
 int volume_fs_mounted(const char *path, dev_t device, struct err *err)
@@ -108,7 +112,7 @@ int volume_fs_mounted(const char *path, dev_t device, struct err *err)
 /* Where nothing is mounted this is a failure. */
 static int must_be_mounted(const char *path, dev_t device, struct err *err)
 {
-    int rc = look_mounted(path, device, err);
+    int rc = look_mounted(path, path, device, err);
     return rc == 0 ? err_fail(err, ERR_NOT_FOUND, "no volume is mounted at %s", path) : rc;
 }
 
@@ -132,9 +136,35 @@ int volume_fs_open(const char *path, dev_t device, struct err *err)
     return open_root(path, device, O_RDONLY, err);
 }
 
+/* Goes to the directory that the mount is in, and on no way that a symbolic link is on: who owns a
+ * directory there could lead one look to our mount and the next one, which takes it away, to
+ * another. 1; 0: there is no such directory. */
+static int enter_parent(const char *path, const char **ret_at, struct err *err)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS};
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash[1] == '\0')
+        return err_fail(err, ERR_INVALID, "nothing of ours can be mounted at '%s'", path);
+    (void)snprintf(parent, sizeof parent, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    cleanup_fd int fd = (int)syscall(SYS_openat2, AT_FDCWD, parent, &how, sizeof how);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    if (fd < 0 && errno == ELOOP) {
+        int rc = err_fail(err, ERR_CONFLICT, "%s leads elsewhere now", path);
+        err_hint(err, "a directory on the way has become a symbolic link");
+        return rc;
+    }
+    if (fd < 0 || fchdir(fd) < 0)
+        return err_errno(err, errno, "cannot enter %s", parent);
+    *ret_at = slash + 1;
+    return 1;
+}
+
 static int take_away(const struct fs_args *args, struct err *err)
 {
-    if (umount2(args->path, UMOUNT_NOFOLLOW | (args->flag ? MNT_DETACH : 0)) == 0)
+    if (umount2(args->at, UMOUNT_NOFOLLOW | (args->flag ? MNT_DETACH : 0)) == 0)
         return 0;
     return errno == EBUSY ? err_fail(err, ERR_CONFLICT, "%s is in use", args->path)
                           : err_errno(err, errno, "cannot unmount %s", args->path);
@@ -145,7 +175,7 @@ static int take_away(const struct fs_args *args, struct err *err)
 static int take_away_thawed(const struct fs_args *args, struct err *err)
 {
     cleanup_fd int other =
-        open_tree(AT_FDCWD, args->path,
+        open_tree(AT_FDCWD, args->at,
                   OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT);
     if (other < 0)
         return err_errno(err, errno, "cannot unmount %s: cannot copy the mount", args->path);
@@ -156,7 +186,7 @@ static int take_away_thawed(const struct fs_args *args, struct err *err)
     rc = root < 0 ? 0 : volume_frozen_look(root, args->device, NULL);
     if (rc <= 0)
         return 0; /* with the last descriptor of it the file system goes */
-    if (move_mount(other, "", AT_FDCWD, args->path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+    if (move_mount(other, "", AT_FDCWD, args->at, MOVE_MOUNT_F_EMPTY_PATH) < 0)
         return err_errno(err, errno, "%s was frozen and is unmounted; cannot mount it again",
                          args->path);
     return volume_frozen_fail(args->path, err);
@@ -164,10 +194,12 @@ static int take_away_thawed(const struct fs_args *args, struct err *err)
 
 static int call_unmount(void *arg, void *result, int *ret_fd, struct err *err)
 {
-    const struct fs_args *args = arg;
+    struct fs_args *args = arg;
     (void)result;
     (void)ret_fd;
-    int rc = look_mounted(args->path, args->device, err);
+    int rc = enter_parent(args->path, &args->at, err);
+    if (rc > 0)
+        rc = look_mounted(args->at, args->path, args->device, err);
     if (rc <= 0)
         return rc;
     return args->flag ? take_away(args, err) : take_away_thawed(args, err);

@@ -1,6 +1,7 @@
 #include "volumes_internal.h"
 
 #include "cleanup.h"
+#include "deadline_child.h"
 #include "fault.h"
 #include "fdio.h"
 #include "local_disk.h"
@@ -367,6 +368,13 @@ void volumes_limit(struct volumes *volumes, const char *id, uint64_t bytes, uint
         atomic_store(&volume->live.header->limit_ops, ops);
     }
     (void)pthread_mutex_unlock(&volumes->table);
+}
+
+void volumes_stop(struct volumes *volumes)
+{
+    atomic_store(&volumes->stopping, true);
+    deadline_child_stop();
+    volumes_wake(volumes);
 }
 
 void volumes_wake(struct volumes *volumes)

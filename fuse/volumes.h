@@ -104,6 +104,8 @@ struct volume_status {
     uint64_t held_ns; /* for how long the oldest waits, over the deaths of workers; so it may count
                          for a moment although none waits (volumes_watch() sees to it) */
     uint64_t silent_ns;               /* since the worker's last heartbeat */
+    uint64_t unserved_ns;             /* since there was a worker that served, of one that is to be
+                                         served; none gets so far (volumes_watch()); 0: there is one */
     uint64_t starts;                  /* of workers */
     uint64_t read_bytes, write_bytes; /* since attach, both only grow */
     uint64_t reads, writes;           /* the same in requests */
@@ -115,7 +117,7 @@ struct volume_status {
                        kept, and the volume can only be abandoned */
     int failed_num; /* what the kernel said to it: an errno, or 0 */
     uint64_t locked_bytes;
-    char text[512]; /* why the worker refuses; "" */
+    char text[512]; /* why the last worker refused, or could not begin; "" */
 };
 
 /* Attaches (above). Repeating it is fine, also from two threads: one does it, the other one finds
@@ -194,6 +196,8 @@ int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t c
  * the worker refuses writes, held ones too. While writes are held the first would wait for them, so
  * after a moment the second goes on beside it. `path` NULL: the second alone. */
 int volumes_fence(struct volumes *volumes, const char *id, const char *path, struct err *err);
+/* Nobody has served it for too long: what waits for it ends with an error, and it is `dead`. */
+void volumes_give_up(struct volumes *volumes, const char *id);
 /* The limits of a volume; 0 none. Does nothing when it is not attached. */
 void volumes_limit(struct volumes *volumes, const char *id, uint64_t bytes, uint64_t ops);
 /* Discards what the mounted ext4 does not use, in the chunks that were written since the last time.
@@ -214,9 +218,13 @@ int volumes_each(struct volumes *volumes, volumes_take *take, void *arg, struct 
  * everything), has a worker died or refused, is somebody silent. Waits by itself, at most
  * `timeout_ms` (1000 is right: other things are looked at once a call), and mends a dead keeper as
  * soon as its socket hangs up. Events go to `take`, in this thread with no lock held
- * ("worker-restarted", "worker-refused", "worker-silent", "keeper-restarted", "keeper-silent",
- * "volume-dead", "volume-sync-failed"); `id` is NULL for those of keeper. */
+ * ("worker-restarted", "worker-refused", "worker-failed", "worker-silent", "keeper-restarted",
+ * "keeper-silent", "volume-dead", "volume-sync-failed"); `id` is NULL for those of keeper. One
+ * whose worker refuses is given up at once, as nobody will serve it. */
 typedef void volumes_event(void *arg, const char *id, const char *event, const char *detail);
 void volumes_watch(struct volumes *volumes, int timeout_ms, volumes_event *take, void *arg);
+/* From here on nothing waits long for a volume, as the program is to end: what is under way fails
+ * within seconds, with ERR_INTERRUPTED where it was cut short. */
+void volumes_stop(struct volumes *volumes);
 /* Makes volumes_watch() return at once, now or the next time. */
 void volumes_wake(struct volumes *volumes);

@@ -233,6 +233,8 @@ static int close_map(struct volumes *volumes, struct volume *volume, int wait_ms
         if (header->text[0] != '\0')
             return rc;
         err_clear(err);
+        if (atomic_load(&volumes->stopping))
+            return err_fail(err, ERR_INTERRUPTED, "volume %s is not closed yet", volume->id);
         volumes_sleep_ms(VOLUMES_POLL_MS);
     }
 }

@@ -54,17 +54,19 @@ struct volume {
     int loop_fd;    /* held from attach to mount; -1 */
     char device[LOOP_DEVICE_PATH_MAX]; /* of the loop device; "" */
     dev_t device_dev;
-    bool wanted;       /* a worker is to live; else keeper does not start one */
-    bool detaching;    /* a detach has begun */
-    _Atomic bool dead; /* the watching thread sets it under `table` alone */
-    bool lost;         /* mounted and served, but nobody has given us the descriptors yet */
+    bool wanted;         /* a worker is to live; else keeper does not start one */
+    bool detaching;      /* a detach has begun */
+    _Atomic bool dead;   /* the watching thread sets it under `table` alone */
+    bool lost;           /* mounted and served, but nobody has given us the descriptors yet */
+    int64_t unserved_ms; /* since when no worker serves, as the watching thread saw; 0: one does */
 
     /* Of the watching thread alone. */
     uint64_t seen_starts;
     uint64_t waits_starts; /* the worker whose requests are counted, */
     pid_t waits_worker;
-    uint64_t waits_ns; /* and since when it is that one */
-    bool told_silent, told_dead, told_refused, told_failed;
+    uint64_t waits_ns;        /* and since when it is that one */
+    uint64_t unserved_starts; /* of workers, at `unserved_ms` */
+    bool told_silent, told_dead, told_refused, told_failed, told_unserved;
 };
 
 struct volumes {
@@ -86,6 +88,7 @@ struct volumes {
     bool given; /* under keeper_lock: keeper has been given everything */
 
     _Atomic bool disk_is_fit; /* that of data_fd was looked at (local_disk.h) */
+    _Atomic bool stopping;    /* volumes_stop() */
     int wake_fd;              /* eventfd */
     int64_t keeper_silent_ms; /* since when it doesn't answer; of the watching thread; 0 */
 };
@@ -192,7 +195,7 @@ void volumes_find_lost(struct volumes *volumes, int wait_ms);
  * writes to the volume. When such writes have waited for the host's disk for VOLUMES_ROOM_MS, they
  * and all later ones get an error, so that the caller's call ends: the volume is of no use then
  * until it was taken down. room_guard_end() returns `rc`, or ERR_NO_SPACE in place of what came of
- * that. */
+ * that, a success too: the volume is fenced. */
 struct room_guard {
     struct volume *volume;
     pthread_t thread;

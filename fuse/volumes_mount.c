@@ -144,7 +144,10 @@ static int mount_fs(struct volume *volume, const char *path, bool read_only, boo
     rc = prepare_fs(volume, read_only, check, err);
     if (rc == 0)
         rc = mount_source(volume, path, read_only, err);
+    bool mounted = rc == 0;
     rc = room_guard_end(&guard, rc, err);
+    if (rc < 0 && mounted) /* in the moment in which it was fenced */
+        (void)volume_fs_unmount(path, volume->device_dev, false, VOLUMES_FS_MS, NULL);
     if (rc == 0)
         rc = FAULT_POINT("volume-mount.mounted", err);
     return rc;
@@ -252,7 +255,7 @@ static int sync_fs(const struct volume *volume, const char *path, struct err *er
     int rc = volume_fs_sync(path, volume->device_dev, VOLUMES_SYNC_MS, &why);
     if (rc == 0)
         return 0;
-    if (why.code == ERR_UNREACHABLE || !is_given_up(volume, path))
+    if (why.code == ERR_UNREACHABLE || why.code == ERR_INTERRUPTED || !is_given_up(volume, path))
         return err_pass(err, rc, &why);
     log_event(LOG_WARN, "volume-not-synced", "volume", volume->id, "why", why.text, NULL);
     return 0;

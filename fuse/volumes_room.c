@@ -73,10 +73,10 @@ int room_guard_end(struct room_guard *guard, int rc, struct err *err)
     guard->started = false;
     pthread_cond_destroy(&guard->stopped);
     pthread_mutex_destroy(&guard->lock);
-    if (rc >= 0 || !atomic_load(&guard->fired))
+    if (!atomic_load(&guard->fired))
         return rc;
     log_event(LOG_WARN, "volume-without-room", "volume", guard->volume->id, "why",
-              err ? err->text : NULL, NULL);
+              err && rc < 0 ? err->text : "it went on too late", NULL);
     err_clear(err);
     rc = err_fail(err, ERR_NO_SPACE,
                   "the host's disk has no room for what has to be written to it first (%d s were "

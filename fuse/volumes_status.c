@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#define NS_PER_MS UINT64_C(1000000)
+
 enum {
     ERRNO_MAX = 4095,
 };
@@ -109,6 +111,8 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
         status.dead = volume->dead;
         (void)snprintf(status.device, sizeof status.device, "%s", volume->device);
         status.device_dev = volume->device_dev;
+        if (volume->unserved_ms > 0)
+            status.unserved_ns = since((uint64_t)volume->unserved_ms * NS_PER_MS);
         if (held)
             from_live(volume->live.header, &status);
         (void)pthread_mutex_unlock(&volumes->table);

@@ -33,7 +33,7 @@ static void tell(const struct telling *telling, const char *id, const char *even
 /* What one look shows; told afterwards, without a lock. */
 struct look {
     char id[VOLUME_ID_LEN + 1];
-    bool held, dead, detaching, failed;
+    bool held, dead, detaching, failed, refused;
     uint64_t starts;
     uint64_t heartbeat_ns;
     uint64_t steps; /* starts since the last look */
@@ -78,7 +78,9 @@ static void look_locked(struct volume *volume, struct look *ret)
         return;
     const struct live_map_header *header = volume->live.header;
     note_waiting(volume);
-    ret->failed = (atomic_load(&header->facts) & LIVE_FACT_FAILED) != 0;
+    uint32_t facts = atomic_load(&header->facts);
+    ret->failed = (facts & LIVE_FACT_FAILED) != 0;
+    ret->refused = (facts & LIVE_FACT_REFUSED) != 0;
     ret->starts = atomic_load(&header->starts);
     ret->heartbeat_ns = atomic_load(&header->heartbeat_ns);
     ret->worker = (pid_t)atomic_load(&header->pid);
@@ -118,6 +120,61 @@ static bool is_taken_down(struct volumes *volumes, const struct volume *volume)
     return down;
 }
 
+/* Since when a volume that was served has no worker that serves: each that is started ends before
+ * it does. One that does counts its start. */
+static bool note_unserved(struct volumes *volumes, struct volume *volume, const struct look *look)
+{
+    bool missing = look->held && look->starts > 0 && !look->dead &&
+                   (look->text[0] != '\0' || !volume_worker_runs(look->worker)) &&
+                   !is_taken_down(volumes, volume);
+    (void)pthread_mutex_lock(&volumes->table);
+    if (!look->held || look->dead || volume->unserved_starts != look->starts)
+        volume->unserved_ms = 0;
+    if (missing && volume->unserved_ms == 0) {
+        volume->unserved_ms = clock_now_ms();
+        volume->unserved_starts = look->starts;
+    }
+    bool unserved = volume->unserved_ms != 0;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return unserved;
+}
+
+void volumes_give_up(struct volumes *volumes, const char *id)
+{
+    struct volume *volume = volume_peek(volumes, id);
+    if (!volume)
+        return;
+    make_dead(volumes, volume);
+    volume_unpeek(volumes, volume);
+    volumes_wake(volumes);
+}
+
+/* Why nobody will serve it any more; NULL. */
+static const char *why_dead(struct volumes *volumes, const struct volume *volume,
+                            const struct look *look)
+{
+    if (look->dead || is_taken_down(volumes, volume))
+        return NULL;
+    if (volume_is_orphan(volumes, volume))
+        return "its worker died, and this kernel does not send requests again";
+    if (look->held && volume_is_cut(volumes, volume))
+        return "its connection has ended";
+    if (look->refused && look->starts > 0 && !volume_worker_runs(look->worker))
+        return "its worker died, and others refuse to serve it";
+    return NULL;
+}
+
+static void tell_why_unserved(struct volumes *volumes, struct volume *volume,
+                              const struct look *look, const struct telling *telling)
+{
+    bool said = look->held && look->text[0] != '\0';
+    bool unserved = note_unserved(volumes, volume, look);
+    if (turned(&volume->told_refused, said && look->refused))
+        tell(telling, look->id, "worker-refused", look->text);
+    if (turned(&volume->told_unserved, said && unserved && !look->refused))
+        tell(telling, look->id, "worker-failed", look->text);
+}
+
 static void watch_volume(struct volumes *volumes, struct volume *volume,
                          const struct telling *telling)
 {
@@ -131,19 +188,15 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
                        (unsigned long long)look.starts);
         tell(telling, look.id, "worker-restarted", detail);
     }
-    bool orphan = !is_taken_down(volumes, volume) && volume_is_orphan(volumes, volume);
-    if (!look.dead && (orphan || (look.held && !is_taken_down(volumes, volume) &&
-                                  volume_is_cut(volumes, volume)))) {
+    const char *why = why_dead(volumes, volume, &look);
+    tell_why_unserved(volumes, volume, &look, telling);
+    if (why) {
         make_dead(volumes, volume);
         look.dead = true;
     }
     /* Who abandons it knows. */
     if (turned(&volume->told_dead, look.dead && !look.detaching))
-        tell(telling, look.id, "volume-dead",
-             orphan ? "its worker died, and this kernel does not send requests again"
-                    : "its connection has ended");
-    if (turned(&volume->told_refused, look.held && look.text[0] != '\0'))
-        tell(telling, look.id, "worker-refused", look.text);
+        tell(telling, look.id, "volume-dead", why ? why : "its connection has ended");
     if (turned(&volume->told_failed, look.failed))
         tell(telling, look.id, "volume-sync-failed",
              "the host's disk did not take what was to be synced; nothing later is kept");

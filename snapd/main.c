@@ -10,6 +10,7 @@
 #include "pull.h"
 #include "run.h"
 #include "server.h"
+#include "volumes.h"
 #include "workspace_monitor.h"
 #include "workspace_recover.h"
 
@@ -149,6 +150,8 @@ static int serve_node(struct node *node, const struct options *options, struct e
         rc = wait_for_end(err);
     }
     server_stop(server);
+    engine_interrupt(engine);
+    volumes_stop(node->volumes); /* else a job may wait for one that hangs */
     engine_stop(engine);
     workspace_monitor_stop(monitor);
     return rc;

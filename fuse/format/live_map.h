@@ -45,6 +45,8 @@ enum {
     LIVE_FACT_RESENDS = 8,    /* the kernel sends unanswered requests again (Linux 6.9) */
     LIVE_FACT_DESTROYED = 16, /* FUSE_DESTROY was seen, or the connection is gone */
     LIVE_FACT_FAILED = 32,    /* a sync of data or map has failed: every flush is an error */
+    LIVE_FACT_REFUSED = 64,   /* the last worker refused, for the reason in `text`; no other one is
+                                 started */
 };
 
 /* How `data` is written. */

@@ -67,6 +67,8 @@ static int fail(struct live_map_header *header, const struct err *err)
     case ERR_TOO_NEW:
     case ERR_UNSUPPORTED:
     case ERR_INVALID:
+        if (header)
+            atomic_fetch_or(&header->facts, LIVE_FACT_REFUSED);
         return VOLUME_EXIT_REFUSED;
     default:
         return EXIT_FAILED;
@@ -89,6 +91,7 @@ static int open_live(struct err *err)
         return rc;
     volume.header = volume.facts.header;
     volume.header->text[0] = '\0';
+    atomic_fetch_and(&volume.header->facts, ~(uint32_t)LIVE_FACT_REFUSED);
     return live_map_open(VOLUME_FD_LIVE, false, &volume.live, err);
 }
 

@@ -18,6 +18,9 @@ struct engine {
 
     /* Never held over a call of the catalog. */
     pthread_mutex_t lock;
+    pthread_t waiters[ENGINE_WAITERS_MAX]; /* for jobs that wait */
+    size_t waiter_count;
+    size_t idle_waiters;
     pthread_cond_t queued;   /* a job is waiting, or the engine stops */
     pthread_cond_t finished; /* a job is final, or the engine stops */
     struct job *jobs;        /* unfinished, oldest first */
@@ -31,13 +34,35 @@ static void unref(struct job *job)
         job_free(job);
 }
 
+static void *waiter(void *arg);
+
+/* Jobs that wait for a thread, those that have threads of their own. The lock is held. */
+static size_t count_queued_waits(const struct engine *engine)
+{
+    size_t count = 0;
+    for (const struct job *job = engine->jobs; job; job = job->next)
+        count += job->waits && !job->running;
+    return count;
+}
+
+/* Without a thread more, what is queued waits for those there are. The lock is held. */
+static void need_waiter(struct engine *engine)
+{
+    if (engine->waiter_count < ENGINE_WAITERS_MAX && !atomic_load(&engine->stopping) &&
+        count_queued_waits(engine) > engine->idle_waiters &&
+        pthread_create(&engine->waiters[engine->waiter_count], NULL, waiter, engine) == 0)
+        engine->waiter_count++;
+}
+
 static void append(struct engine *engine, struct job *job)
 {
     pthread_mutex_lock(&engine->lock);
     *engine->jobs_end = job;
     engine->jobs_end = &job->next;
     engine->job_count++;
-    pthread_cond_signal(&engine->queued);
+    if (job->waits)
+        need_waiter(engine);
+    pthread_cond_broadcast(&engine->queued); /* to each its kind */
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -58,19 +83,26 @@ static void forget(struct engine *engine, struct job *job)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Waits for a job that nobody runs. At most ENGINE_THREADS stand before it in the list. NULL when
- * the engine stops. */
-static struct job *take(struct engine *engine)
+/* The oldest job that nobody runs and that is for this thread. The lock is held. */
+static struct job *oldest(const struct engine *engine, bool waits)
+{
+    /* A host that has no thread to give. */
+    bool any = !waits && engine->waiter_count == 0;
+    struct job *job = engine->jobs;
+    while (job && (job->running || (job->waits != waits && !any)))
+        job = job->next;
+    return job;
+}
+
+/* Waits for a job. NULL when the engine stops. */
+static struct job *take(struct engine *engine, bool waits)
 {
     struct job *job = NULL;
     pthread_mutex_lock(&engine->lock);
-    while (!atomic_load(&engine->stopping)) {
-        for (job = engine->jobs; job && job->running; job = job->next)
-            ;
-        if (job)
-            break;
+    engine->idle_waiters += waits;
+    while (!atomic_load(&engine->stopping) && !(job = oldest(engine, waits)))
         pthread_cond_wait(&engine->queued, &engine->lock);
-    }
+    engine->idle_waiters -= waits;
     if (atomic_load(&engine->stopping))
         job = NULL;
     if (job)
@@ -79,15 +111,33 @@ static struct job *take(struct engine *engine)
     return job;
 }
 
-static void *worker(void *arg)
+static void work(struct engine *engine, bool waits)
 {
-    struct engine *engine = arg;
-    for (struct job *job; (job = take(engine)) != NULL;) {
+    for (struct job *job; (job = take(engine, waits)) != NULL;) {
         bool final = job_run(job, engine->kinds, engine->kind_count);
         node_reserve_fill(engine->node);
         if (final)
             forget(engine, job);
     }
+}
+
+static void *worker(void *arg)
+{
+    work(arg, false);
+    return NULL;
+}
+
+static void *waiter(void *arg)
+{
+    work(arg, true);
+    return NULL;
+}
+
+static const struct job_kind *find_kind(const struct engine *engine, const char *name)
+{
+    for (size_t i = 0; i < engine->kind_count; i++)
+        if (strcmp(engine->kinds[i]->name, name) == 0)
+            return engine->kinds[i];
     return NULL;
 }
 
@@ -109,7 +159,10 @@ static int queue_unfinished(struct engine *engine, struct err *err)
         return err_wrap(err, rc, "cannot read the unfinished jobs");
     rc = 0;
     for (size_t i = count; i-- > 0 && rc == 0;) {
+        const struct job_kind *kind = find_kind(engine, rows[i].kind);
         struct job *job = job_new(engine->node, &engine->stopping, rows[i].id, rows[i].object);
+        if (job)
+            job->waits = kind && kind->waits;
         if (job)
             append(engine, job);
         else
@@ -170,17 +223,24 @@ int engine_start(struct node *node, const struct job_kind *const *kinds, size_t 
     return 0;
 }
 
-void engine_stop(struct engine *engine)
+void engine_interrupt(struct engine *engine)
 {
-    if (!engine)
-        return;
     pthread_mutex_lock(&engine->lock);
     atomic_store(&engine->stopping, true);
     pthread_cond_broadcast(&engine->queued);
     pthread_cond_broadcast(&engine->finished);
     pthread_mutex_unlock(&engine->lock);
+}
+
+void engine_stop(struct engine *engine)
+{
+    if (!engine)
+        return;
+    engine_interrupt(engine);
     for (size_t i = 0; i < engine->thread_count; i++)
         pthread_join(engine->threads[i], NULL);
+    for (size_t i = 0; i < engine->waiter_count; i++) /* none is added any more */
+        pthread_join(engine->waiters[i], NULL);
     for (struct job *job = engine->jobs, *next; job; job = next) {
         next = job->next;
         unref(job);
@@ -191,14 +251,6 @@ void engine_stop(struct engine *engine)
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->submit_lock);
     free(engine);
-}
-
-static const struct job_kind *find_kind(const struct engine *engine, const char *name)
-{
-    for (size_t i = 0; i < engine->kind_count; i++)
-        if (strcmp(engine->kinds[i]->name, name) == 0)
-            return engine->kinds[i];
-    return NULL;
 }
 
 static int check_room(struct engine *engine, struct err *err)
@@ -287,6 +339,7 @@ static int submit_locked(struct engine *engine, const struct job_request *reques
     struct job *job = job_new(engine->node, &engine->stopping, row->id, row->object);
     if (!job)
         return err_fail(err, ERR_INTERNAL, "no memory for a job");
+    job->waits = kind->waits;
     int rc = record_at_any_cost(engine, request, kind, row, ret_existing, err);
     if (rc < 0 || *ret_existing) {
         job_free(job);

@@ -47,10 +47,15 @@ struct job_kind {
     const char *id_prefix;
     /* Its work frees space, so it may be recorded at the expense of the node's reserve. */
     bool frees_space;
+    /* It may wait long for something that does not answer (the disk under a volume, its worker).
+     * Such jobs have threads of their own, so that others, above all those that free space, are
+     * never behind them. */
+    bool waits;
 };
 
 enum {
     ENGINE_THREADS = 4,
+    ENGINE_WAITERS_MAX = 16,  /* threads for jobs that wait; started when they are needed */
     ENGINE_QUEUE_MAX = 10000, /* unfinished jobs; more are ERR_CONFLICT */
     ENGINE_CRASHES_MAX = 20,
 };
@@ -59,6 +64,9 @@ enum {
  * borrowed. Sets node->engine. */
 int engine_start(struct node *node, const struct job_kind *const *kinds, size_t kind_count,
                  struct engine **ret, struct err *err);
+/* Jobs that run end soon; no other one begins. For who has to end what they wait for before the
+ * stop. */
+void engine_interrupt(struct engine *engine);
 /* Interrupts, waits for the threads, frees. Nobody may be in another call. NULL is fine. */
 void engine_stop(struct engine *engine);
 

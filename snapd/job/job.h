@@ -29,6 +29,7 @@ struct job {
 
     /* Under the engine's lock. */
     struct job *next;
+    bool waits;   /* of its kind */
     bool running; /* a worker has it */
     bool final;   /* no longer the engine's; waiters may still hold it */
     int refs;

@@ -198,7 +198,8 @@ static bool run_loaded(struct job *job, const struct loaded *loaded)
     rc = work(job, loaded, &result, &failure);
     /* Told of the stop, the work may have failed in words of its own. Running it again is always
      * right; recording a failure would not be. */
-    if (rc < 0 && atomic_load(&job->interrupted))
+    if (rc < 0 && (atomic_load(&job->interrupted) ||
+                   (failure.code == ERR_INTERRUPTED && atomic_load(job->stopping))))
         return leave(job);
     return finish(job, loaded->row.kind, rc, result, &failure);
 }

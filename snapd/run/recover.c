@@ -207,4 +207,5 @@ static int recover_node(struct job *job, json_t **ret_result, struct err *err)
     return 0;
 }
 
-const struct job_kind recover_job = {.name = "recover", .run = recover_node, .frees_space = true};
+const struct job_kind recover_job = {
+    .name = "recover", .run = recover_node, .frees_space = true, .waits = true};

@@ -13,6 +13,8 @@ enum {
 
 static const char *how_it_died(const struct volume_status *status)
 {
+    if (status->text[0] != '\0')
+        return "the process that served it died, and no other one could serve it";
     return status->resends ? "all processes that served it had died"
                            : "the process that served it died, and this kernel (before Linux 6.9) "
                              "cannot hand what it left to another";
@@ -80,6 +82,32 @@ static void fence_below(struct node *node, const struct catalog_workspace *works
                   failure.text, NULL);
 }
 
+static bool is_unserved(const struct node *node, const struct volume_status *status)
+{
+    return status->attached && !status->dead &&
+           status->unserved_ns >= (uint64_t)node->volume.disk_wait_ns;
+}
+
+/* Needs no claim: whoever has it may wait for just this. What has died so is brought back by the
+ * next pass, or its row says why not. */
+static int give_up_unserved(struct node *node, const struct catalog_workspace *workspace)
+{
+    struct volume_status status = {0};
+    char incident[WORKSPACE_INCIDENT_MAX];
+    struct err ignored = ERR_INIT;
+    if (volumes_status(node->volumes, workspace->volume.id, &status, &ignored) < 0 ||
+        !is_unserved(node, &status))
+        return 0;
+    snprintf(incident, sizeof incident,
+             "no process could serve it for %lld seconds (disk_wait): what was waiting for it got "
+             "errors%s%.200s",
+             (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S), status.text[0] ? ": " : "",
+             status.text);
+    workspace_incident(node, workspace, "workspace-given-up", incident);
+    volumes_give_up(node->volumes, workspace->volume.id);
+    return -EBUSY;
+}
+
 /* Written down first: one that is written down and isn't fenced is fenced by the next pass. Where
  * there is no room to write it down it is fenced all the same, and written down by a later pass. */
 static int fence(struct node *node, const struct catalog_workspace *workspace,
@@ -113,6 +141,7 @@ static int finish(struct node *node, const struct catalog_workspace *workspace, 
 
 enum verdict {
     WELL,
+    UNSERVED,
     DIED,
     GIVEN_UP,       /* or fenced already, and not written down */
     GIVEN_UP_BELOW, /* an unmount waits for it */
@@ -122,6 +151,8 @@ enum verdict {
 static enum verdict judge(struct node *node, const struct catalog_workspace *workspace,
                           const struct volume_status *status)
 {
+    if (is_unserved(node, status))
+        return UNSERVED;
     switch (workspace->volume.state) {
     case CATALOG_VOLUME_ATTACHED:
         if (status->dead)
@@ -163,6 +194,7 @@ static int mend_claimed(struct node *node, const char *name, struct err *err)
     case HELD_ELSEWHERE:
         (void)finish(node, &row, &ignored); /* the next pass looks again */
         return 0;
+    case UNSERVED: /* give_up_unserved() */
     case WELL:
         break;
     }
@@ -184,6 +216,8 @@ static int mend_one(void *arg, const char *name, bool dropped)
     cleanup_catalog_workspace struct catalog_workspace row = {0};
     struct err failure = ERR_INIT;
     int rc = dropped ? 0 : workspace_find(node, name, &row, &failure);
+    if (rc == 1 && give_up_unserved(node, &row) < 0)
+        return -EBUSY;
     if (rc == 1)
         rc = workspace_claim_try(node->workspaces, name, &failure);
     else if (rc == 0)

@@ -173,4 +173,5 @@ static int mount(struct job *job, json_t **ret_result, struct err *err)
     return rc < 0 ? rc : workspace_job_result(job, request.name, ret_result, err);
 }
 
-const struct job_kind workspace_mount_job = {.name = "workspace.mount", .run = mount};
+const struct job_kind workspace_mount_job = {
+    .name = "workspace.mount", .run = mount, .waits = true};

@@ -173,4 +173,5 @@ static int resize(struct job *job, json_t **ret_result, struct err *err)
     return rc < 0 ? rc : report(job, name, rc == 0, ret_result, err);
 }
 
-const struct job_kind workspace_resize_job = {.name = "workspace.resize", .run = resize};
+const struct job_kind workspace_resize_job = {
+    .name = "workspace.resize", .run = resize, .waits = true};

@@ -32,11 +32,24 @@ static char *tell(const struct node *node, const struct catalog_workspace *works
     /* One that is served and was unmounted by somebody, or was never mounted. */
     if ((before->attached && !before->dead) || !boot || strcmp(boot, node->boot_id) != 0)
         return NULL;
-    if (asprintf(&text, "%s%s%s; its journal was replayed",
-                 died ? died : "all processes that served it had died", before->text[0] ? ": " : "",
-                 before->text) < 0)
+    if (asprintf(&text, "%s%s%s", died ? died : "all processes that served it had died",
+                 before->text[0] ? ": " : "", before->text) < 0)
         return NULL;
     return text;
+}
+
+/* It is back. A workspace whose row could not say so would be none; so without memory it says less.
+ */
+static int set_back(struct node *node, const struct catalog_workspace *workspace, const char *told,
+                    bool restarted, struct err *err)
+{
+    const char *event = told        ? "workspace-recovered"
+                        : restarted ? "workspace-mounted-after-restart"
+                                    : "workspace-mounted-again";
+    cleanup_free char *all = NULL;
+    if (told && asprintf(&all, "%s; its journal was replayed", told) < 0)
+        all = NULL;
+    return workspace_set_mounted(node, workspace, event, all ? all : told, err);
 }
 
 static int bring_back(struct node *node, const struct catalog_workspace *workspace,
@@ -99,12 +112,8 @@ int workspace_revive(struct node *node, const struct catalog_workspace *workspac
         rc = bring_back(node, workspace, &before, err);
     bool restarted = workspace->volume.boot && strcmp(workspace->volume.boot, node->boot_id) != 0;
     if (rc == 0)
-        rc = workspace_set_mounted(node, workspace,
-                                   told        ? "workspace-recovered"
-                                   : restarted ? "workspace-mounted-after-restart"
-                                               : "workspace-mounted-again",
-                                   told, err);
-    if (rc < 0)
+        rc = set_back(node, workspace, told, restarted, err);
+    if (rc < 0 && err->code != ERR_INTERRUPTED) /* else the next start goes on */
         note_failure(node, workspace, told ? told : restarted ? node_restarted : NULL, err);
     return rc < 0 ? err_wrap(err, rc, "workspace %s", workspace->name) : 1;
 }

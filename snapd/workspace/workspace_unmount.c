@@ -27,6 +27,8 @@ static int unmount_path(struct node *node, const struct catalog_workspace *row, 
     int rc = volumes_unmount(node->volumes, row->volume.id, row->mount.path, err);
     if (rc == 0)
         return FAULT_POINT("workspace.unmounted", err);
+    if (err->code == ERR_INTERRUPTED)
+        return rc;
     step_back(node, row);
     err_hint(err,
              "end what uses it, or give up what was not written with `varve workspace unmount "
@@ -165,4 +167,4 @@ static int unmount(struct job *job, json_t **ret_result, struct err *err)
 
 /* Writes back what is in memory, which may need the node's last bytes. */
 const struct job_kind workspace_unmount_job = {
-    .name = "workspace.unmount", .run = unmount, .frees_space = true};
+    .name = "workspace.unmount", .run = unmount, .frees_space = true, .waits = true};

@@ -2,7 +2,9 @@
 """Workspaces while varved, keeper and worker die or stand still. What a sandbox does in them goes on."""
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 
 import harness
@@ -211,6 +213,133 @@ def test_restart_with_a_workspace_that_was_unmounted_by_hand(scratch):
     with open(f"{site.path}/file", encoding="utf-8") as f:
         check_equal(f.read(), "kept", "content")
     site.fsck()
+
+
+# --- Nobody serves it ---
+
+def eio_of(path):
+    """A process that reads what is in no page cache, until the disk says something."""
+    program = ("import os, sys, time\nf = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)\nimport mmap\n"
+               "b = mmap.mmap(-1, 4096)\nprint('ready', flush=True)\nsys.stdin.readline()\n"
+               "try:\n    os.preadv(f, [b], 0)\n    print('read')\n"
+               "except OSError as error:\n    print(error.errno)\n")
+    process = subprocess.Popen([sys.executable, "-c", program, path], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    check_equal(process.stdout.readline(), "ready\n", "a process inside")
+    return process
+
+
+def expect_eio(process, within):
+    try:
+        out = process.communicate("go\n", timeout=within)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    check_equal(out, "5\n", "what a process inside is told")
+
+
+def kept_file(site):
+    path = os.path.join(site.path, "kept")
+    with open(path, "wb") as f:
+        f.write(b"kept" * 4096)
+        f.flush()
+        os.fsync(f.fileno())
+    return path
+
+
+def test_a_worker_that_refuses_what_is_mounted(scratch):
+    """Its map is damaged while it is mounted, and then the worker dies: whoever waits hears of it, the workspace says
+    why it is not there, and with the map back it is as it was."""
+    node = scratch.node("n1").start()
+    site = VolumeSite(node, size=256 * MIB)
+    reader = eio_of(kept_file(site))
+    name = f"{node.data}/volumes/{site.volume}/map"
+    with open(name, "r+b") as f:
+        whole = f.read()
+        f.seek(24)
+        f.write(b"\xff" * 8)
+    send(node.workers())
+    expect_eio(reader, 60)
+    seen = wait_for(lambda: "not be mounted" in str(site.document()["incident"]) and site.document(), 60, "the incident")
+    check(seen["state"] != "mounted", f"state {seen['state']}")
+    what = seen["incident"]["what"]
+    check("map" in what and "no other one could serve it" in what, what)
+    node.fails(1, "workspace", "mount", "w", site.path, says=["map"])
+    with open(name, "wb") as f:
+        f.write(whole)
+    site.mount()
+    with open(f"{site.path}/kept", "rb") as f:
+        check_equal(f.read(), b"kept" * 4096, "content")
+    site.fsck()
+
+
+def test_a_worker_that_cannot_begin(scratch):
+    """Each one that is started fails: that may pass, so it is waited for, but not for ever."""
+    node = scratch.node("n1", config="[volume]\ndisk_wait = 8s\n").start()
+    site = VolumeSite(node, size=256 * MIB)
+    path = kept_file(site)
+    place = f"{node.data}/volumes/{site.volume}"
+    # It passes.
+    os.rename(place, place + ".away")
+    send(node.workers())
+    time.sleep(3)
+    os.rename(place + ".away", place)
+    reader = eio_of(path)
+    check_equal(reader.communicate("go\n", timeout=30)[0], "read\n", "what a process inside is told")
+    check_equal(site.document()["incident"], None, "incident of what was not noticed")
+    # It does not.
+    reader = eio_of(path)
+    os.rename(place, place + ".away")
+    send(node.workers())
+    expect_eio(reader, 90)
+    os.rename(place + ".away", place)
+    wait_for(lambda: (site.document()["incident"] or {}).get("what"), 30, "an incident")
+    if site.document()["state"] != "mounted":
+        site.mount()
+    with open(path, "rb") as f:
+        check_equal(f.read(), b"kept" * 4096, "content")
+    site.fsck()
+
+
+def test_a_node_that_stops_while_volumes_hang(scratch):
+    """Several unmounts wait for workers that are stopped: other jobs go on, the daemon ends soon, and the next one
+    goes on with all of it."""
+    node = scratch.node("n1").start()
+    sites = [VolumeSite(node, f"w{number}", size=64 * MIB) for number in range(6)]
+    for site in sites:
+        with open(f"{site.path}/dirty", "wb") as f:
+            f.write(os.urandom(MIB))
+    pids = node.workers()
+    stop = threading.Event()
+
+    def keep_stopped():  # keeper kills those that are silent, and starts others
+        while not stop.wait(0.05):
+            send(node.workers(), signal.SIGSTOP)
+    send(pids, signal.SIGSTOP)
+    thread = threading.Thread(target=keep_stopped)
+    thread.start()
+    try:
+        jobs = [node.ok("workspace", "unmount", site.name, "--detach")["job"] for site in sites]
+        wait_for(lambda: all(node.ok("job", "show", job)["state"] == "running" for job in jobs), 30, "all run")
+        begin = time.monotonic()
+        node.ok("workspace", "create", "other", "--size", "64M")
+        node.ok("workspace", "rm", "other")
+        check(time.monotonic() - begin < 20, "jobs that need no volume had to wait")
+        begin = time.monotonic()
+        node.stop()
+        check(time.monotonic() - begin < 20, f"the stop took {time.monotonic() - begin:.1f} s")
+    finally:
+        stop.set()
+        thread.join()
+        send(node.workers(), signal.SIGCONT)
+    node.start()
+    for job in jobs:
+        check_equal(node.ok("job", "wait", job)["state"], "done", "a job that was cut short")
+    check_equal({w["state"] for w in node.ok("workspace", "ls")["workspaces"]}, {"detached"}, "states")
+    for site in sites:
+        site.mount()
+        check_equal(os.path.getsize(f"{site.path}/dirty"), MIB, "what was written before")
+        site.fsck()
 
 
 if __name__ == "__main__":

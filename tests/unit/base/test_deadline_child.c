@@ -15,6 +15,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -427,6 +429,108 @@ static void test_all_of_many_hang(void **state)
         assert_int_equal(rcs[i], -EHOSTUNREACH);
 }
 
+/* The only child of a process, or 0. */
+static pid_t child_of(pid_t pid)
+{
+    char path[64];
+    char text[64] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fdio_read_full(fd, text, sizeof text - 1) <= 0)
+        return 0;
+    return (pid_t)strtol(text, NULL, 10);
+}
+
+/* Gone, or only not waited for by whoever has it now. */
+static bool has_ended(pid_t pid)
+{
+    char path[64];
+    char text[256] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fdio_read_full(fd, text, sizeof text - 1) <= 0)
+        return true;
+    const char *name_end = strrchr(text, ')');
+    return name_end && name_end[2] == 'Z';
+}
+
+/* Nobody would wait for it, and what it works on is needed by the next one. */
+static void test_a_tool_ends_with_who_waits_for_it(void **state)
+{
+    (void)state;
+    static const struct confine confine = {.uid = 65534, .gid = 65534, .writable = -1};
+    for (int confined = 0; confined < 2; confined++) {
+        const struct deadline_child child = {
+            .what = "sleep", .wait_ms = 600000, .confine = confined ? &confine : NULL};
+        static const char *const argv[] = {"/bin/sleep", "1000", NULL};
+        char said[64];
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(deadline_child_tool(&child, argv, NULL, said, sizeof said, NULL) != 0);
+        pid_t tool = 0;
+        for (int i = 0; i < 5000 && (tool == 0 || has_ended(tool)); i++) {
+            (void)usleep(1000);
+            tool = child_of(pid);
+        }
+        assert_true(tool > 0);
+        (void)usleep(200000); /* it may not have come to its exec */
+        assert_false(has_ended(tool));
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        for (int i = 0; i < 10000 && !has_ended(tool); i++)
+            (void)usleep(1000);
+        assert_true(has_ended(tool));
+    }
+}
+
+static void *stop_soon(void *arg)
+{
+    (void)arg;
+    (void)usleep(300000);
+    deadline_child_stop();
+    return NULL;
+}
+
+/* 0 when all went as it should; in a process of its own, as there is no way back. */
+static int stop_in_the_middle(void)
+{
+    static const struct deadline_child child = {.what = "sleep", .wait_ms = 600000};
+    static const char *const argv[] = {"/bin/sleep", "1000", NULL};
+    char said[64];
+    pthread_t thread;
+    struct err err = ERR_INIT;
+    int64_t start = now_ms();
+    if (pthread_create(&thread, NULL, stop_soon, NULL) != 0)
+        return 1;
+    int closed = -1;
+    if (run(call_sleep, &closed, 600000, &err) >= 0 || err.code != ERR_INTERRUPTED)
+        return 2;
+    err_clear(&err);
+    if (deadline_child_tool(&child, argv, NULL, said, sizeof said, &err) >= 0 ||
+        err.code != ERR_INTERRUPTED)
+        return 3;
+    if (now_ms() - start > 2 * DEADLINE_CHILD_STOP_MS + 10000)
+        return 4;
+    /* What is done in time is done. */
+    unsigned char result[DEADLINE_CHILD_RESULT_MAX];
+    int arg = 1;
+    if (deadline_child_run(&child, call_answer, &arg, result, sizeof result, NULL, &err) != 7)
+        return 5;
+    (void)pthread_join(thread, NULL);
+    return 0;
+}
+
+static void test_the_end_of_the_program(void **state)
+{
+    int status = 0;
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(stop_in_the_middle());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WIFEXITED(status) ? WEXITSTATUS(status) : 99, 0);
+}
+
 #define with_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -440,6 +544,8 @@ int main(void)
         with_scratch(test_only_what_is_kept_is_open),
         cmocka_unit_test(test_without_descriptors_of_processes),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_a_tool_ends_with_who_waits_for_it),
+        cmocka_unit_test(test_the_end_of_the_program),
         cmocka_unit_test(test_many_need_one_child),
         cmocka_unit_test(test_some_of_many_hang),
         cmocka_unit_test(test_all_of_many_hang),

@@ -200,6 +200,28 @@ static void test_busy(void **state)
     assert_int_equal(volume_fs_check(site->loop.path, WAIT_MS, NULL, &err), 0);
 }
 
+/* Who owns a directory on the way can make it a link at any time; an unmount goes along none. */
+static void test_a_link_on_the_way(void **state)
+{
+    struct fs_site *site = *state;
+    struct err err = ERR_INIT;
+    char path[400];
+    fs_site_mount(site);
+    const char *name = strrchr(site->mount, '/');
+    assert_int_equal(symlinkat(".", site->scratch->fd, "link"), 0);
+    snprintf(path, sizeof path, "%.*s/link%s", (int)(name - site->mount), site->mount, name);
+    for (int lazy = 0; lazy < 2; lazy++) {
+        refused(volume_fs_unmount(path, site->loop.device, lazy != 0, WAIT_MS, &err), ERR_CONFLICT,
+                &err);
+        assert_int_equal(volume_fs_mounted(site->mount, site->loop.device, NULL), 1);
+    }
+    /* Without the directory nothing is mounted there. */
+    snprintf(path, sizeof path, "%.*s/none%s", (int)(name - site->mount), site->mount, name);
+    ok(volume_fs_unmount(path, site->loop.device, false, WAIT_MS, &err), &err);
+    refused(volume_fs_unmount("mnt", site->loop.device, false, WAIT_MS, &err), ERR_INVALID, &err);
+    unmount(site);
+}
+
 static void debugfs(const struct fs_site *site, const char *request)
 {
     const char *const argv[] = {"debugfs", "-w", "-R", request, site->loop.path, NULL};
@@ -487,6 +509,7 @@ int main(void)
         on_site(test_places_that_are_none),
         on_site(test_something_else_is_mounted),
         on_site(test_busy),
+        on_site(test_a_link_on_the_way),
         on_site(test_check),
         on_site(test_a_journal_to_replay),
         on_site(test_grow_mounted),

@@ -354,6 +354,7 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
                                   .local = v->local,
                                   .held = v->held,
                                   .held_ns = v->held_ns,
+                                  .unserved_ns = v->unserved_ns,
                                   .starts = 1,
                                   .read_bytes = v->read_bytes,
                                   .write_bytes = v->write_bytes,
@@ -366,6 +367,7 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
                                   .failed = v->failed != 0,
                                   .failed_num = v->failed,
                                   .locked_bytes = 1 << 20};
+    snprintf(ret->text, sizeof ret->text, "%s", v->text ? v->text : "");
     return 0;
 }
 
@@ -476,6 +478,18 @@ void volumes_watch(struct volumes *volumes, int timeout_ms, volumes_event *take,
     }
     if (timeout_ms > 0)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+void volumes_stop(struct volumes *volumes)
+{
+    (void)volumes;
+}
+
+void volumes_give_up(struct volumes *volumes, const char *id)
+{
+    (void)volumes;
+    fake_volume(id)->dead = true;
+    fake_volume(id)->unserved_ns = 0;
 }
 
 void volumes_wake(struct volumes *volumes)

@@ -31,6 +31,8 @@ struct fake_volume {
     uint64_t local;
     uint64_t held;
     uint64_t held_ns;
+    uint64_t unserved_ns;
+    const char *text; /* why nobody serves it; NULL */
     uint64_t read_bytes, write_bytes, reads, writes;
     uint64_t limit_bytes, limit_ops; /* as the last volumes_limit() said */
     _Atomic int slow_ms;             /* an attach takes */

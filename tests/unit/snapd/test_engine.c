@@ -250,6 +250,36 @@ static void test_many_jobs_on_few_threads(void **state)
     assert_int_equal(world_count_jobs(f, true), 0);
 }
 
+/* However many wait for a volume, whatever would help it runs. */
+static void test_jobs_that_wait_hold_up_no_others(void **state)
+{
+    struct world *f = *state;
+    enum {
+        HELD = ENGINE_WAITERS_MAX + 3,
+    };
+    world_start(f);
+    char *ids[HELD];
+    for (int i = 0; i < HELD; i++)
+        ids[i] = world_submit_ok(f, "test.wait", NULL, NULL, "{}");
+    world_wait_until_held(ENGINE_WAITERS_MAX);
+    for (int i = 0; i < 2 * ENGINE_THREADS; i++) {
+        cleanup_free char *id = world_submit_ok(f, "test.short", NULL, NULL, "{}");
+        world_wait_final(f, id);
+    }
+    assert_int_equal(atomic_load(&world_shared.runs), ENGINE_WAITERS_MAX + 2 * ENGINE_THREADS);
+    /* They are left to the next start, where all are begun anew. */
+    world_stop(f);
+    assert_int_equal(world_count_jobs(f, true), HELD);
+    world_start(f);
+    world_wait_until_held(ENGINE_WAITERS_MAX);
+    atomic_store(&world_shared.go_on, true);
+    for (int i = 0; i < HELD; i++) {
+        world_wait_final(f, ids[i]);
+        free(ids[i]);
+    }
+    assert_int_equal(world_count_jobs(f, true), 0);
+}
+
 static void *submit_many(void *arg)
 {
     struct world *f = arg;
@@ -319,6 +349,7 @@ int main(void)
         TEST(test_check_refuses_before_the_record),
         TEST(test_made_ids),
         TEST(test_many_jobs_on_few_threads),
+        TEST(test_jobs_that_wait_hold_up_no_others),
         TEST(test_one_key_from_many_threads),
         TEST(test_the_queue_has_an_end),
     };

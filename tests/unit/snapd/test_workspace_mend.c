@@ -47,6 +47,29 @@ static void test_the_dead_come_back(void **state)
     assert_non_null(strstr(workspace_world_incident(world, "w"), "journal was replayed"));
 }
 
+/* Each worker that is started ends before it serves: that is waited for as a full disk is. */
+static void test_what_nobody_serves_is_given_up(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    volume->text = "the map is damaged";
+    volume->unserved_ns = (uint64_t)world->node->volume.disk_wait_ns - 1;
+    assert_false(mend(world));
+    assert_int_equal(volume->abandons, 0);
+    /* Also while a job has the workspace, as that may wait for just this. */
+    assert_int_equal(workspace_claim_try(world->node->workspaces, "w", NULL), 1);
+    volume->unserved_ns = (uint64_t)world->node->volume.disk_wait_ns;
+    assert_true(mend(world));
+    assert_true(volume->dead);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-given-up"), 1);
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "no process could serve it"));
+    workspace_claim_release(world->node->workspaces, "w");
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    assert_non_null(strstr(workspace_world_incident(world, "w"),
+                           "no other one could serve it: the map is damaged; its journal"));
+}
+
 static int64_t now_ns;
 
 static int64_t mono_ns(const struct clock *clock)
@@ -362,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_mounted(test_what_is_well_is_left_alone),
         with_mounted(test_the_dead_come_back),
+        with_mounted(test_what_nobody_serves_is_given_up),
         with_mounted(test_what_dies_again_and_again),
         with_mounted(test_an_unmount_that_waits_for_the_disk),
         with_mounted(test_one_that_stays_dead),

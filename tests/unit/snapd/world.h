@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 
 enum {
-    WORLD_KINDS = 7,
+    WORLD_KINDS = 8,
 };
 
 /* What the kinds and the test share; cleared for each test. */
