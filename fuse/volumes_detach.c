@@ -89,7 +89,9 @@ int volume_take_down(struct volumes *volumes, struct volume *volume, struct err 
     volume->fuse_dev = 0;
     volume->device[0] = '\0';
     volume->device_dev = 0;
-    volume->detaching = volume->dead = volume->lost = false;
+    volume->detaching = false;
+    volume->dead = false;
+    volume->lost = false;
     (void)pthread_mutex_unlock(&volumes->table);
     return rc;
 }

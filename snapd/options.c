@@ -67,7 +67,7 @@ static const struct setting settings[] = {
 
 static char **field_of(struct options *options, const struct setting *setting)
 {
-    return (char **)((char *)options + setting->offset);
+    return (char **)(void *)((char *)options + setting->offset);
 }
 
 void options_free(struct options *options)
