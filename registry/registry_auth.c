@@ -457,7 +457,9 @@ static int choose(const struct registry_need *need, const struct registry_challe
     if (!challenge->bearer)
         return 0;
     int rc = registry_token_realm(need->http, response->url, challenge->realm, ret_realm, &failure);
-    return rc == 0 || challenge->basic ? 0 : err_pass(err, rc, &failure);
+    if (rc == 0 || challenge->basic)
+        return 0;
+    return wrap_in_refusal(response, err_pass(err, rc, &failure), err);
 }
 
 int registry_auth_answer(struct registry_auth *auth, const struct registry_need *need,
@@ -476,9 +478,9 @@ int registry_auth_answer(struct registry_auth *auth, const struct registry_need 
     if (rc < 0 || newer)
         return rc;
     rc = registry_auth_value(auth, need, &value, err);
-    if (rc == -EACCES)
-        return wrap_in_refusal(response, rc, err);
-    if (rc < 0 || value)
-        return rc;
+    if (rc < 0)
+        return rc == -ECANCELED ? rc : wrap_in_refusal(response, rc, err);
+    if (value)
+        return 0;
     return deny_unknown(auth, need, response, err);
 }

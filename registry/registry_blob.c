@@ -4,7 +4,9 @@
 
 #include "fault.h"
 #include "reference.h"
+#include "registry_call.h"
 #include "registry_error.h"
+#include "registry_head.h"
 #include "registry_internal.h"
 #include "registry_pieces.h"
 #include "registry_url.h"
@@ -28,6 +30,26 @@ static int blob_url(const struct registry *registry, const char *repository,
     return registry_make_url(registry, repository, "blobs", text.s, ret, err);
 }
 
+/* Some registries refuse HEAD. A GET without a sink is broken off behind the beginning of its body;
+ * where its range is obeyed, the size of the whole is part of that. */
+static int stat_by_get(struct registry *registry, const struct registry_call *head,
+                       struct registry_http_response *response, struct err *err)
+{
+    struct registry_call call = *head;
+    call.request.method = REGISTRY_HTTP_GET;
+    call.request.range_len = 1;
+    registry_http_response_free(response);
+    return registry_call_perform(registry, &call, response, err);
+}
+
+static uint64_t total_of(const struct registry_http_response *response)
+{
+    struct registry_head_range range = {.total = UINT64_MAX};
+    if (response->content_range)
+        (void)registry_head_range(response->content_range, &range, NULL);
+    return range.total;
+}
+
 static int stat_blob(struct registry *registry, const char *repository, const struct digest *digest,
                      remote_progress progress, void *arg, uint64_t *ret_size, struct err *err)
 {
@@ -35,15 +57,22 @@ static int stat_blob(struct registry *registry, const char *repository, const st
     int rc = blob_url(registry, repository, digest, &url, err);
     if (rc < 0)
         return rc;
-    struct registry_http_request request = {
-        .method = REGISTRY_HTTP_HEAD, .url = url, .progress = progress, .progress_arg = arg};
+    struct registry_call call = {.request = {.method = REGISTRY_HTTP_HEAD,
+                                             .url = url,
+                                             .progress = progress,
+                                             .progress_arg = arg},
+                                 .repeat = REGISTRY_REPEAT_SAFE,
+                                 .repository = repository,
+                                 .actions = "pull"};
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_http_perform(registry->http, &request, &response, err);
+    rc = registry_call_perform(registry, &call, &response, err);
+    if (rc == 0 && (response.status == 405 || response.status == 501))
+        rc = stat_by_get(registry, &call, &response, err);
     if (rc < 0)
         return rc;
     if (response.status == 404)
         return 0;
-    if (response.status != 200)
+    if (response.status != 200 && response.status != 206)
         return registry_error_refusal(&response, err);
     rc = registry_error_if_web_page(&response, err);
     if (rc < 0)
@@ -51,7 +80,7 @@ static int stat_blob(struct registry *registry, const char *repository, const st
     rc = registry_error_if_other_digest(&response, digest, err);
     if (rc < 0)
         return rc;
-    *ret_size = response.length;
+    *ret_size = response.status == 206 ? total_of(&response) : response.length;
     return 1;
 }
 
@@ -75,10 +104,13 @@ static int open_session(struct registry *registry, const char *repository, char 
         return rc;
     /* An empty value takes out the header that curl gives to forms. */
     static const char *const headers[] = {"Content-Type:", NULL};
-    struct registry_http_request request = {
-        .method = REGISTRY_HTTP_POST, .url = url, .headers = headers};
+    struct registry_call call = {
+        .request = {.method = REGISTRY_HTTP_POST, .url = url, .headers = headers},
+        .repeat = REGISTRY_REPEAT_SAFE,
+        .repository = repository,
+        .actions = "pull,push"};
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_http_perform(registry->http, &request, &response, err);
+    rc = registry_call_perform(registry, &call, &response, err);
     if (rc < 0)
         return rc;
     if (response.status != 202)
@@ -89,12 +121,16 @@ static int open_session(struct registry *registry, const char *repository, char 
 /* Tells the registry that nothing more comes, so that it need not keep what it has. A courtesy
  * without a guarantee: sessions also expire, and docker-registry 2.8 answers 404 once a body broke
  * off and leaves such a session to its own purge. */
-static void abandon_session(struct registry *registry, const char *session)
+static void abandon_session(struct registry *registry, const char *repository, const char *session)
 {
-    struct registry_http_request request = {
-        .method = REGISTRY_HTTP_DELETE, .url = session, .total_timeout_s = ABANDON_TIMEOUT_S};
+    struct registry_call call = {.request = {.method = REGISTRY_HTTP_DELETE,
+                                             .url = session,
+                                             .total_timeout_s = ABANDON_TIMEOUT_S},
+                                 .repeat = REGISTRY_REPEAT_NEVER,
+                                 .repository = repository,
+                                 .actions = "pull,push"};
     cleanup_http_response struct registry_http_response response = {0};
-    (void)registry_http_perform(registry->http, &request, &response, NULL);
+    (void)registry_call_perform(registry, &call, &response, NULL);
 }
 
 /* The registry confirms by 201 and its digest header; one that sends no header is asked. */
@@ -122,21 +158,24 @@ static int confirm(struct registry *registry, const char *repository, const stru
 }
 
 /* Sends all bytes and closes the session. */
-static int send_blob(struct registry *registry, const char *session, const struct digest *digest,
-                     const struct registry_http_request *body, struct registry_http_response *ret,
-                     struct err *err)
+static int send_blob(struct registry *registry, const char *repository, const char *session,
+                     const struct digest *digest, const struct registry_http_request *body,
+                     struct registry_http_response *ret, struct err *err)
 {
     cleanup_free char *url = NULL;
     int rc = registry_url_add_digest(session, digest, &url, err);
     if (rc < 0)
         return rc;
     static const char *const headers[] = {"Content-Type: application/octet-stream", NULL};
-    struct registry_http_request request = *body;
-    request.method = REGISTRY_HTTP_PUT;
-    request.url = url;
-    request.headers = headers;
+    struct registry_call call = {.request = *body,
+                                 .repeat = REGISTRY_REPEAT_NEVER,
+                                 .repository = repository,
+                                 .actions = "pull,push"};
+    call.request.method = REGISTRY_HTTP_PUT;
+    call.request.url = url;
+    call.request.headers = headers;
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_http_perform(registry->http, &request, &response, err);
+    rc = registry_call_perform(registry, &call, &response, err);
     if (rc < 0)
         return rc;
     if (response.status != 201 && response.status != 200 && response.status != 204)
@@ -156,9 +195,9 @@ static int put_blob(struct registry *registry, const char *repository, const str
     cleanup_http_response struct registry_http_response response = {0};
     rc = FAULT_POINT("registry.upload-opened", err);
     if (rc == 0)
-        rc = send_blob(registry, session, digest, body, &response, err);
+        rc = send_blob(registry, repository, session, digest, body, &response, err);
     if (rc < 0 && rc != -EHOSTUNREACH)
-        abandon_session(registry, session);
+        abandon_session(registry, repository, session);
     if (rc < 0)
         return rc;
     return confirm(registry, repository, digest, body->body_size, &response, err);

@@ -219,6 +219,13 @@ static int mark_as_staying(int rc, struct err *err)
     return -EPROTO;
 }
 
+/* Whether the two do not agree on TLS, such as a version; otherwise the connection was lost in the
+ * middle of it. Both have one code, and OpenSSL's words tell them apart. */
+static bool is_disagreement(const char *detail)
+{
+    return strstr(detail, "SSL routines") && !strstr(detail, "unexpected eof");
+}
+
 int registry_error_transfer(CURLcode code, const char *detail, const char *url, struct err *err)
 {
     /* With a text it is a header line above curl's limit, without one it is memory. */
@@ -240,5 +247,6 @@ int registry_error_transfer(CURLcode code, const char *detail, const char *url, 
                       failure.after, cause.s);
     if (failure.hint)
         err_hint(err, "%s", failure.hint);
-    return failure.stays ? mark_as_staying(rc, err) : rc;
+    bool stays = failure.stays || (code == CURLE_SSL_CONNECT_ERROR && is_disagreement(detail));
+    return stays ? mark_as_staying(rc, err) : rc;
 }

@@ -5,6 +5,7 @@
 #include "json_doc.h"
 #include "oci_image.h"
 #include "reference.h"
+#include "registry_call.h"
 #include "registry_error.h"
 #include "registry_internal.h"
 
@@ -89,16 +90,19 @@ static int fetch(struct registry *registry, const char *repository, const char *
     int rc = registry_make_url(registry, repository, "manifests", reference, &url, err);
     if (rc < 0)
         return rc;
-    struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
-                                            .url = url,
-                                            .headers = registry_manifest_accept,
-                                            .sink = add_to_buf,
-                                            .sink_arg = body,
-                                            .sink_max = REMOTE_MANIFEST_MAX,
-                                            .progress = progress,
-                                            .progress_arg = progress_arg};
+    struct registry_call call = {.request = {.method = REGISTRY_HTTP_GET,
+                                             .url = url,
+                                             .headers = registry_manifest_accept,
+                                             .sink = add_to_buf,
+                                             .sink_arg = body,
+                                             .sink_max = REMOTE_MANIFEST_MAX,
+                                             .progress = progress,
+                                             .progress_arg = progress_arg},
+                                 .repeat = REGISTRY_REPEAT_SAFE,
+                                 .repository = repository,
+                                 .actions = "pull"};
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_http_perform(registry->http, &request, &response, err);
+    rc = registry_call_perform(registry, &call, &response, err);
     if (rc < 0)
         return rc;
     if (response.status != 200)
@@ -151,6 +155,51 @@ static int check_media_type(const char *media_type, struct err *err)
     return 0;
 }
 
+/* How registries refuse to give a tag to another manifest. */
+static bool may_be_taken(const struct registry_http_response *response)
+{
+    return response->status == 403 || response->status == 409 || response->status == 412 ||
+           (response->status == 400 && registry_error_has_code(response, "TAG_INVALID"));
+}
+
+/* A tag that cannot be given again may be ours already, by an attempt whose reply was lost. Another
+ * manifest under it is a conflict; a tag that is not there was refused for another reason. */
+static int compare_tag(struct registry *registry, const char *repository, const char *reference,
+                       const struct digest *digest, const struct registry_http_response *response,
+                       const struct registry_http_request *body, struct err *err)
+{
+    cleanup_buf struct buf have = BUF_INIT(REMOTE_MANIFEST_MAX);
+    cleanup_http_response struct registry_http_response answer = {0};
+    struct digest found;
+    if (fetch(registry, repository, reference, body->progress, body->progress_arg, &have, &answer,
+              NULL) < 0 ||
+        digest_bytes(buf_str(&have), have.len, &found, NULL) < 0)
+        return registry_error_refusal(response, err);
+    if (digest_equal(&found, digest))
+        return 0;
+    if (response->status == 403)
+        return registry_error_refusal(response, err);
+    struct err said = ERR_INIT;
+    (void)registry_error_refusal(response, &said);
+    struct digest_text text = digest_format(&found);
+    int rc = err_fail(err, ERR_CONFLICT, "%s is taken by %s: %s", reference, text.s, said.text);
+    err_hint(err, "choose another tag, or delete this one if it may go");
+    return rc;
+}
+
+/* Whether the answer to a PUT says that the manifest is there. */
+static int check_stored(const struct registry_http_response *response, const struct digest *digest,
+                        struct remote_missing *missing, struct err *err)
+{
+    if (response->status != 201 && response->status != 200) {
+        if (missing)
+            registry_error_missing(response, missing);
+        return registry_error_refusal(response, err);
+    }
+    int rc = registry_error_if_web_page(response, err);
+    return rc < 0 ? rc : registry_error_if_other_digest(response, digest, err);
+}
+
 static int put_manifest(struct registry *registry, const char *repository, const char *reference,
                         const char *media_type, const struct digest *digest,
                         const struct registry_http_request *body, struct remote_missing *missing,
@@ -166,30 +215,27 @@ static int put_manifest(struct registry *registry, const char *repository, const
     char content_type[REGISTRY_HTTP_VALUE_MAX + sizeof "Content-Type: "];
     snprintf(content_type, sizeof content_type, "Content-Type: %s", media_type);
     const char *headers[] = {content_type, NULL};
-    struct registry_http_request request = *body;
-    request.method = REGISTRY_HTTP_PUT;
-    request.url = url;
-    request.headers = headers;
+    struct registry_call call = {.request = *body,
+                                 .repeat = REGISTRY_REPEAT_SAFE,
+                                 .repository = repository,
+                                 .actions = "pull,push"};
+    call.request.method = REGISTRY_HTTP_PUT;
+    call.request.url = url;
+    call.request.headers = headers;
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_http_perform(registry->http, &request, &response, err);
+    rc = registry_call_perform(registry, &call, &response, err);
     if (rc < 0)
         return rc;
-    if (response.status != 201 && response.status != 200) {
-        if (missing)
-            registry_error_missing(&response, missing);
-        return registry_error_refusal(&response, err);
-    }
-    rc = registry_error_if_web_page(&response, err);
+    rc = may_be_taken(&response)
+             ? compare_tag(registry, repository, reference, digest, &response, body, err)
+             : check_stored(&response, digest, missing, err);
     if (rc < 0)
         return rc;
-    rc = registry_error_if_other_digest(&response, digest, err);
     const struct remote_manifest manifest = {.bytes = (char *)body->body,
                                              .len = (size_t)body->body_size,
                                              .media_type = (char *)media_type,
                                              .digest = *digest};
-    return rc < 0 ? rc
-                  : registry_referrers_note(&registry->remote, repository, &manifest, &response,
-                                            err);
+    return registry_referrers_note(&registry->remote, repository, &manifest, &response, err);
 }
 
 int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,

@@ -12,7 +12,11 @@ int registry_fixture_setup(void **state)
         return -1;
     snprintf(fixture->host, sizeof fixture->host, "127.0.0.1:%d", fake_http_port(fixture->fake));
     *state = fixture;
-    return registry_open_host(fixture->host, NULL, &fixture->remote, NULL);
+    quick_time_init(&fixture->quick);
+    if (registry_open_host(fixture->host, NULL, &fixture->remote, NULL) < 0)
+        return -1;
+    quick_time_use(&fixture->quick, registry_of(fixture->remote)->pool);
+    return 0;
 }
 
 int registry_fixture_teardown(void **state)

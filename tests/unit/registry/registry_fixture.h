@@ -4,6 +4,7 @@
 #pragma once
 
 #include "fake_http.h"
+#include "quick_time.h"
 #include "registry_internal.h"
 #include "registry_server.h"
 #include "scratch.h"
@@ -13,6 +14,7 @@ struct registry_fixture {
     struct fake_http *fake;
     struct remote *remote;
     char host[32];
+    struct quick_time quick; /* repeats cost no time */
 };
 int registry_fixture_setup(void **state);
 int registry_fixture_teardown(void **state);

@@ -1,6 +1,7 @@
 #include "registry_fixture.h"
 
 #include "oci_image.h"
+#include "registry_retry.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -212,26 +213,71 @@ static void puts_that_fail(void **state)
     static const struct {
         const char *response;
         enum err_code code;
+        size_t requests;
     } cases[] = {
         {"HTTP/1.1 201 Created\r\nDocker-Content-Digest: " OTHER "\r\nContent-Length: 0\r\n\r\n",
-         ERR_DIGEST},
-        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n", ERR_DAMAGED},
-        {STATUS("400 Bad"), ERR_REFUSED},
-        {STATUS("401 Unauthorized"), ERR_DENIED},
-        {STATUS("404 Not Found"), ERR_NOT_FOUND},
-        {STATUS("409 Conflict"), ERR_REFUSED},
-        {STATUS("413 Too Large"), ERR_REFUSED},
-        {STATUS("500 Oops"), ERR_REFUSED},
-        {"HTTP/1.1 301 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED},
+         ERR_DIGEST, 1},
+        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n", ERR_DAMAGED, 1},
+        {STATUS("400 Bad"), ERR_REFUSED, 1},
+        {STATUS("401 Unauthorized"), ERR_DENIED, 1},
+        {STATUS("404 Not Found"), ERR_NOT_FOUND, 1},
+        {STATUS("409 Conflict"), ERR_REFUSED, 2}, /* the tag is looked at */
+        {STATUS("413 Too Large"), ERR_REFUSED, 1},
+        {STATUS("500 Oops"), ERR_REFUSED, REGISTRY_RETRY_MAX},
+        {"HTTP/1.1 301 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED, 1},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct fake_http_rule rule = {"PUT", "", .response = cases[i].response};
-        fake_http_set(fixture->fake, &rule, 1);
+        struct fake_http_rule rules[] = {{"PUT", "", .response = cases[i].response},
+                                         {"GET", "", .response = STATUS("404 Not Found")}};
+        fake_http_set(fixture->fake, rules, 2);
         struct err err = ERR_INIT;
         assert_true(put(fixture, "t", OCI_MEDIA_MANIFEST, "{}", 2, &err) < 0);
         assert_int_equal(err.code, cases[i].code);
-        assert_int_equal(fake_http_count(fixture->fake), 1);
+        assert_int_equal(fake_http_count(fixture->fake), cases[i].requests);
     }
+}
+
+/* A tag that cannot be given again is success when it is ours, and a conflict otherwise. */
+static void tags_that_are_taken(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    static const char *const refusals[] = {STATUS("403 Forbidden"), STATUS("409 Conflict"),
+                                           STATUS("412 Precondition Failed"),
+                                           "HTTP/1.1 400 Bad\r\nContent-Length: "
+                                           "37\r\n\r\n{\"errors\":[{\"code\":\"TAG_INVALID\"}]}  "};
+    for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
+        cleanup_free char *ours = answer(OCI_MEDIA_MANIFEST, EMPTY_MANIFEST);
+        cleanup_free char *others = answer(OCI_MEDIA_MANIFEST, "{}");
+        struct fake_http_rule rules[] = {{"PUT", "", .response = refusals[i]},
+                                         {"GET", "/v2/a/n/manifests/t", .response = ours}};
+        struct err err = ERR_INIT;
+        fake_http_set(fixture->fake, rules, 2);
+        if (put(fixture, "t", OCI_MEDIA_MANIFEST, EMPTY_MANIFEST, strlen(EMPTY_MANIFEST), &err) < 0)
+            fail_msg("%s: %s", refusals[i], err.text);
+        rules[1].response = others;
+        fake_http_set(fixture->fake, rules, 2);
+        assert_true(put(fixture, "t", OCI_MEDIA_MANIFEST, EMPTY_MANIFEST, strlen(EMPTY_MANIFEST),
+                        &err) < 0);
+        assert_int_equal(err.code, i == 0 ? ERR_DENIED : ERR_CONFLICT);
+        assert_non_null(
+            strstr(err.text, i == 0 ? "answered 403" : "t is taken by sha256:44136fa3"));
+        assert_int_equal(fake_http_count(fixture->fake), 2);
+    }
+}
+
+/* The first reply is lost; the registry had stored it. */
+static void a_lost_reply_is_no_failure(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    cleanup_free char *ours = answer(OCI_MEDIA_MANIFEST, EMPTY_MANIFEST);
+    struct fake_http_rule rules[] = {
+        {"PUT", "", .nth = 1, .response = "HTTP/1.1 201 Created\r\n", .end = FAKE_CLOSE},
+        {"PUT", "", .response = STATUS("409 Conflict")},
+        {"GET", "", .response = ours}};
+    fake_http_set(fixture->fake, rules, 3);
+    assert_int_equal(
+        put(fixture, "t", OCI_MEDIA_MANIFEST, EMPTY_MANIFEST, strlen(EMPTY_MANIFEST), NULL), 0);
+    assert_int_equal(fake_http_count(fixture->fake), 3);
 }
 
 static void bad_puts_are_not_sent(void **state)
@@ -299,6 +345,8 @@ int main(void)
         test(manifests_are_put),
         test(success_is_no_web_page),
         test(puts_that_fail),
+        test(a_lost_reply_is_no_failure),
+        test(tags_that_are_taken),
         test(bad_puts_are_not_sent),
         test(deletes),
     };

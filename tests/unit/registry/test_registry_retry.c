@@ -60,6 +60,21 @@ static void connections_that_are_lost(void **state)
         if (registry_retry_is_lost(&err) != cases[i].lost)
             fail_msg("%s", err.text);
     }
+    static const struct {
+        const char *detail;
+        bool lost;
+    } tls[] = {
+        {"error:0A000102:SSL routines::unsupported protocol", false},
+        {"error:0A00010B:SSL routines::wrong version number", false},
+        {"error:0A000126:SSL routines::unexpected eof while reading", true},
+        {"OpenSSL SSL_connect: Connection reset by peer in connection to h:443", true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(tls); i++) {
+        struct err err = ERR_INIT;
+        (void)registry_error_transfer(CURLE_SSL_CONNECT_ERROR, tls[i].detail, url, &err);
+        assert_int_equal(err.code, ERR_UNREACHABLE);
+        assert_int_equal(registry_retry_is_lost(&err), tls[i].lost);
+    }
     struct err own = ERR_INIT;
     (void)err_fail(&own, ERR_CANCELLED, "the transfer was cancelled");
     assert_false(registry_retry_is_lost(&own));

@@ -65,7 +65,10 @@ static int ask(const char *host, int port, const struct registry_options *option
     cleanup_free char *url = NULL;
     assert_true(asprintf(&url, "https://%s:%d", host, port) > 0);
     struct remote *remote = NULL;
+    struct quick_time quick;
     assert_int_equal(registry_open(url, options, &remote, NULL), 0);
+    quick_time_init(&quick);
+    quick_time_use(&quick, registry_of(remote)->pool);
     struct digest digest;
     assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
     uint64_t size;
@@ -91,7 +94,7 @@ static void unknown_authorities_are_not_trusted(void **state)
     struct tls *tls = *state;
     struct fake_http *fake = start(tls->server, tls->server_key, NULL, OK_EMPTY);
     struct err err = ERR_INIT;
-    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), NULL, &err), -EHOSTUNREACH);
+    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), NULL, &err), -EPROTO);
     assert_int_equal(err.code, ERR_UNREACHABLE);
     assert_non_null(strstr(err.text, "not trusted"));
     assert_non_null(strstr(err.hint, "ca_file"));
@@ -119,7 +122,7 @@ static void wrong_names_are_not_trusted(void **state)
     struct fake_http *fake = start(tls->wrong, tls->wrong_key, NULL, OK_EMPTY);
     struct registry_options options = {.ca_file = tls->ca, .insecure_hosts = "127.0.0.1"};
     struct err err = ERR_INIT;
-    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &options, &err), -EHOSTUNREACH);
+    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &options, &err), -EPROTO);
     assert_non_null(strstr(err.text, "not trusted"));
     assert_int_equal(fake_http_count(fake), 0);
     fake_http_stop(fake);
@@ -175,7 +178,10 @@ static void client_certificates_stay_at_home(void **state)
     struct registry_options options = {
         .ca_file = tls->ca, .client_cert = tls->client, .client_key = tls->client_key};
     struct remote *remote = NULL;
+    struct quick_time quick;
     assert_int_equal(registry_open(url, &options, &remote, NULL), 0);
+    quick_time_init(&quick);
+    quick_time_use(&quick, registry_of(remote)->pool);
     struct digest digest;
     assert_int_equal(digest_bytes("hello", 5, &digest, NULL), 0);
     for (size_t i = 0; i < 3; i++) { /* also on connections that are used again */
@@ -224,6 +230,9 @@ static void https_to_a_plain_port(void **state)
     cleanup_free char *url = NULL;
     assert_true(asprintf(&url, "https://127.0.0.1:%d", fake_http_port(fake)) > 0);
     assert_int_equal(registry_open(url, &options, &remote, NULL), 0);
+    struct quick_time quick;
+    quick_time_init(&quick);
+    quick_time_use(&quick, registry_of(remote)->pool);
     registry_http_set_timeouts(registry_of(remote)->http, 1, 1, 1);
     struct digest digest;
     assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
@@ -248,7 +257,10 @@ static void closed_tls_connections_raise_no_signal(void **state)
     assert_true(asprintf(&url, "https://127.0.0.1:%d", fake_http_port(fake)) > 0);
     struct registry_options options = {.ca_file = tls->ca};
     struct remote *remote = NULL;
+    struct quick_time quick;
     assert_int_equal(registry_open(url, &options, &remote, NULL), 0);
+    quick_time_init(&quick);
+    quick_time_use(&quick, registry_of(remote)->pool);
     cleanup_free char *bytes = registry_fixture_noise(1 << 20, 1);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(remote->ops->manifest_put(remote, "n", "t", "a/b", bytes, 1 << 20, NULL,
@@ -282,7 +294,10 @@ static void real_registry_with_client_certificates(void **state)
     cleanup_free char *url = NULL;
     assert_true(asprintf(&url, "https://%s/prefix", server.host) > 0);
     struct remote *remote = NULL;
+    struct quick_time quick;
     assert_int_equal(registry_open(url, &with, &remote, NULL), 0);
+    quick_time_init(&quick);
+    quick_time_use(&quick, registry_of(remote)->pool);
     size_t len = 3 << 20;
     cleanup_free char *bytes = registry_fixture_noise(len, 3);
     cleanup_fd int fd = registry_fixture_file(bytes, len);
