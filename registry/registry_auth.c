@@ -351,7 +351,7 @@ int registry_auth_value(struct registry_auth *auth, const struct registry_need *
     int rc = 0;
     pthread_mutex_lock(&auth->lock);
     if (registry_grants_gate(&auth->grants, need->base)) {
-        struct registry_grant *grant;
+        struct registry_grant *grant = NULL;
         rc = hold_grant(auth, need, &grant, err);
         if (rc == 0) {
             rc = make_fresh(auth, need, grant, err);
@@ -424,8 +424,8 @@ static int remember(struct registry_auth *auth, const struct registry_need *need
                     struct registry_challenge *challenge, char **realm, bool *ret_newer,
                     struct err *err)
 {
-    struct registry_gate *gate;
-    struct registry_grant *grant;
+    struct registry_gate *gate = NULL;
+    struct registry_grant *grant = NULL;
     pthread_mutex_lock(&auth->lock);
     int rc = learn(auth, need, challenge, realm, &gate, err);
     if (rc == 0)
