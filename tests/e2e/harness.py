@@ -466,6 +466,19 @@ def log_of(node):
     return read_text(node.log) + read_text(f"{node.run_dir}/keeper.log")
 
 
+def each(name, cases, test):
+    """Runs a part of a test, each case in a place of its own; says which one failed."""
+    for number, case in enumerate(cases):
+        inner = Scratch(f"{name}-{number}")
+        try:
+            test(inner, case)
+        except Failed as failure:
+            raise Failed(f"{case}: {failure}") from failure
+        finally:
+            left = inner.close()
+        check(not left, f"{case} leaves behind: {left}")
+
+
 def main(names):
     tests = [(n, f) for n, f in names.items() if n.startswith("test_") and callable(f)]
     wanted = sys.argv[1:]

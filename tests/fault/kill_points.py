@@ -190,5 +190,6 @@ def kill_at_each_point(scratch, job, wanted=lambda point: True):
     print(f"# {len(tries) - len(missed)} kills of {len(tries)}, at {' '.join(points)}\n"
           f"# not reached: {' '.join(missed) or 'none'}; not on this job's way: {' '.join(others) or 'none'}",
           flush=True)
-    # What other threads pass is not the same in each run.
-    check(len(tries) >= 3 and len(missed) <= len(tries) / 4, f"kills that did not happen: {missed}")
+    # What other threads pass too is not the same in each run; the job's own way is.
+    own = [name for name in missed if not name.startswith(COMMON)]
+    check(len(tries) >= 3 and not own and len(missed) <= len(tries) / 4, f"kills that did not happen: {missed}")

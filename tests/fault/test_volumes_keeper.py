@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 for folder in ("support", "e2e"):
     sys.path.insert(0, os.path.join(HERE, "..", folder))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
-from harness import Failed, check, check_equal, read_text, send, wait_for  # noqa: E402  pylint: disable=wrong-import-position
+from harness import check, check_equal, each, read_text, send, wait_for  # noqa: E402  pylint: disable=wrong-import-position
 from kill_points import all_final  # noqa: E402  pylint: disable=wrong-import-position
 from volume_site import VolumeSite, check_logs, keepers, workers  # noqa: E402  pylint: disable=wrong-import-position
 from volume_writer import Writer  # noqa: E402  pylint: disable=wrong-import-position
@@ -86,19 +86,6 @@ class Rig:
         check_logs(self.node)
 
 
-def each(cases, test):
-    """Each in a place of its own; says which one failed."""
-    for number, case in enumerate(cases):
-        inner = harness.Scratch(f"keeper-{number}")
-        try:
-            test(inner, case)
-        except Failed as failure:
-            raise Failed(f"{case}: {failure}") from failure
-        finally:
-            left = inner.close()
-        check(not left, f"{case} leaves behind: {left}")
-
-
 def stop_between(rig, hit=1):
     """Starts varved, which stops after its n-th HOLD."""
     rig.node.spawn(fault=f"{BETWEEN}=stop:{hit}", env=rig.env)
@@ -144,7 +131,7 @@ def attached_between(scratch, names):
 
 
 def test_attach(_scratch):
-    each(AT_ATTACH, attached_between)
+    each("keeper", AT_ATTACH, attached_between)
 
 
 def kept_between(scratch, names):
@@ -158,7 +145,7 @@ def kept_between(scratch, names):
 
 
 def test_with_a_keeper_that_lives(_scratch):
-    each(SETS, kept_between)
+    each("keeper", SETS, kept_between)
 
 
 def given_between(scratch, names):
@@ -175,7 +162,7 @@ def given_between(scratch, names):
 
 
 def test_with_a_new_keeper(_scratch):
-    each(SETS, given_between)
+    each("keeper", SETS, given_between)
 
 
 def dies_at_attach(scratch, point):
@@ -190,7 +177,7 @@ def dies_at_attach(scratch, point):
 
 
 def test_keeper_dies_in_requests(_scratch):
-    each(KEEPER_POINTS, dies_at_attach)
+    each("keeper", KEEPER_POINTS, dies_at_attach)
 
 
 def dies_with_worker(scratch, case):
@@ -215,7 +202,7 @@ def dies_with_worker(scratch, case):
 
 
 def test_keeper_dies_after_a_worker(_scratch):
-    each([(point, ()) for point in DEATH_POINTS] + [("forked", ("varved",))], dies_with_worker)
+    each("keeper", [(point, ()) for point in DEATH_POINTS] + [("forked", ("varved",))], dies_with_worker)
 
 
 if __name__ == "__main__":

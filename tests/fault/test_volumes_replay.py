@@ -154,12 +154,13 @@ class Player:
         self.at = max(self.at, place)
 
 
-def replay_all(scratch, seed, rounds, cuts, mode):
+def replay_all(scratch, seed, rounds, mode):
+    """A cut at the end of every sync, and as many again anywhere."""
     directory = scratch.path("volume")
     os.mkdir(directory)
-    entries = record(scratch, "run", directory, seed, rounds, mode)
+    entries = record(scratch, "long" if LONG else "run", directory, seed, rounds, mode)
     blocks = Blocks(entries)
-    near, some = replay.places(entries, seed, cuts)
+    near, some = replay.places(entries, seed)
     begun = time.monotonic()
     Player(scratch, entries, seed, blocks).cut(sorted(near + some))
     print(f"# seed {seed}: {len(entries)} records, {len(blocks.flushes)} flushes, {len(near)} cuts about names, "
@@ -167,11 +168,11 @@ def replay_all(scratch, seed, rounds, cuts, mode):
 
 
 def test_direct(scratch):
-    replay_all(scratch, 20261129, 20 if LONG else 8, None if LONG else 160, "direct")
+    replay_all(scratch, 20261129, 20 if LONG else 2, "direct")
 
 
 def test_buffered(scratch):
-    replay_all(scratch, 20261130, 20 if LONG else 4, None if LONG else 60, "buffered")
+    replay_all(scratch, 20261130, 20 if LONG else 1, "buffered")
 
 
 def is_logged(block):
@@ -208,13 +209,14 @@ def go_on(scratch, seed, target):
     copy_files(target, start)
     dump(target, image)
     inodes = {name: os.stat(os.path.join(directory, name)).st_ino for name in ("data", "map")}
+    home = os.stat(directory).st_ino
     entries = record(scratch, "again", directory, seed, 1, "direct")
     blocks = Blocks(entries, Image(image))
     for block in range(ABSENT, ABSENT + 600 * CHUNK_BLOCKS):
         blocks.rows(block)
     player = Player(scratch, entries, seed, blocks)
     copy_files(start, player.start)
-    player.disk.adopt(player.start, inodes)
+    player.disk.adopt(player.start, inodes, home)
     near, some = replay.places(entries, seed, 400 if LONG else 12)
     early = [at + 1 for at, entry in enumerate(entries) if entry.kind == "s"][:12]  # while leftovers may be there
     player.cut(sorted({*(near if LONG else near[::9]), *some, *early}))

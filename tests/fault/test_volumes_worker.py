@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 for folder in ("support", "e2e", "posix"):
     sys.path.insert(0, os.path.join(HERE, "..", folder))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
-import bare_volume  # noqa: E402  pylint: disable=wrong-import-position
-from harness import LONG, Failed, check  # noqa: E402  pylint: disable=wrong-import-position
+from harness import LONG, check, check_equal, each  # noqa: E402  pylint: disable=wrong-import-position
+from deaths import kill_living  # noqa: E402  pylint: disable=wrong-import-position
 from bare_volume import BareVolume  # noqa: E402  pylint: disable=wrong-import-position
+from worker_points import burst, few, points  # noqa: E402  pylint: disable=wrong-import-position
 from volume_stress import Stress  # noqa: E402  pylint: disable=wrong-import-position
 
 SEED = 20261131
@@ -48,63 +50,69 @@ def finish(volume, stress):
 
 
 def test_random_kills(scratch):
+    """Each of a worker that serves; some, in between, of one that is starting."""
     volume = BareVolume(scratch, 2 << 30)
     volume.attach()
     volume.mount()
     stress = load(scratch, volume, 1)
     rng = random.Random(SEED)
+    wanted, starting = 2000 if LONG else 60, 0
     print(f"# seed {SEED}")
-    for _ in range(2000 if LONG else 60):
-        time.sleep(rng.uniform(0.05, 0.12))
+    for _ in range(wanted):
         check_load(volume, stress)
-        volume.kill()
+        volume.kill(lambda: time.sleep(rng.uniform(0.0, 0.06)))
+        if rng.random() < 0.1:
+            time.sleep(rng.uniform(0.0, 0.03))
+            starting += kill_living([volume.worker.pid])
     said = finish(volume, stress)
-    print(f"# {len(volume.deaths)} deaths\n# " + "\n# ".join(said))
+    starts = volume.live_map.look()[1]
+    print(f"# {wanted} deaths of workers that served, {starting} of others\n# " + "\n# ".join(said))
+    check(set(volume.deaths) == {-signal.SIGKILL}, f"ends of workers: {Counter(volume.deaths)}")
+    check_equal(len(volume.deaths), wanted + starting, "deaths")
+    check(starts > wanted, f"{starts} workers have served")
     volume.fsck()
 
 
-def points():
-    result = subprocess.run([bare_volume.WORKER, "--fault-points"], capture_output=True, text=True,
-                            check=False)
-    check(result.returncode == 0 and result.stdout, f"no list of fault points: {result.stderr}")
-    return result.stdout.split()
+AT_THE_END = ("publish.", "volume.control-done")
+OF_SUCCESSORS = ("volume.session-asked",)
 
 
-def work(volume, stress, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(0.02)
+def work_until(volume, stress, deaths):
+    """Requests of all kinds, many at once at last, until so many workers have died."""
+    begun = time.monotonic()
+    while len(volume.deaths) < deaths and time.monotonic() - begun < 60:
         check_load(volume, stress)
+        time.sleep(0.02)
+        if time.monotonic() - begun > 0.5:
+            burst(volume.path)
 
 
-def die_once(name, fault):
-    """The first worker has the fault armed, the others have not. Gives whether it died of it."""
-    inner = harness.Scratch(f"worker-{name}")
-    try:
-        volume = BareVolume(inner, 256 << 20)
-        volume.attach({"VARVE_FAULT": fault})
-        volume.mount()
-        stress = load(inner, volume, 9, exercisers=1, kinds=("durable",))
-        work(volume, stress, 0.5)
-        subprocess.run(["fstrim", volume.path], check=True, timeout=60)
-        finish(volume, stress)
-        volume.fsck()
-        return volume.deaths == [-signal.SIGKILL]
-    except Failed as failure:
-        raise Failed(f"{fault}: {failure}") from failure
-    finally:
-        inner.close()
+def die_once(scratch, fault):
+    """One worker has the fault armed and dies of it, the others have not."""
+    volume, armed = BareVolume(scratch, 256 << 20), {"VARVE_FAULT": fault}
+    later, at_the_end = fault.startswith(OF_SUCCESSORS), fault.startswith(AT_THE_END)
+    volume.attach(None if later else armed)
+    volume.mount()
+    stress = load(scratch, volume, 9, exercisers=1, kinds=("durable",))
+    if later:
+        volume.env_of_next = armed
+        volume.kill()
+    deaths = 2 if later else 1
+    is_release = fault.startswith("volume.open-") and not fault.endswith(":1")
+    if not at_the_end and not is_release:
+        work_until(volume, stress, deaths)
+    finish(volume, stress)
+    volume.fsck()
+    check_equal(volume.deaths, [-signal.SIGKILL] * deaths, f"ends of workers ({volume.said()})")
 
 
 def test_killed_once_at_each_point(_scratch):
-    died = {}
-    for number, point in enumerate(points()):
-        for nth in (1, 2, 3, 20, 200) if LONG else (1, 12):
-            died[f"{point}:{nth}"] = die_once(f"{number}-{nth}", f"{point}=kill:{nth}")
-    hit = [name for name, yes in died.items() if yes]
-    print(f"# killed at {' '.join(hit)}\n# not reached: "
-          f"{' '.join(name for name, yes in died.items() if not yes)}")
-    check(len(hit) > len(died) / 3, f"only {len(hit)} of {len(died)} kills happened")
+    """Every one of them: none is missed."""
+    tries = [f"{point}=kill:{nth}" for point in points() for nth in ((1, 2, 3, 20, 200) if LONG else (1, 12))
+             if few(point) is None or nth <= few(point)]
+    each("worker", tries, die_once)
+    print(f"# killed at {' '.join(tries)}")
+    check_equal(len({name.partition("=")[0] for name in tries}), len(points()), "points")
 
 
 if __name__ == "__main__":

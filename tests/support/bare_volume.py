@@ -18,6 +18,7 @@ import time
 import uuid
 
 import volume_image
+from deaths import LiveMap
 from harness import BUILD, Failed, check, run, wait_for
 from posix_site import MOUNT, Site, make_ext4
 
@@ -41,10 +42,14 @@ def chunks_of(data):
     return found
 
 
-def make_volume(directory, identity, size):
+def make_volume(directory, identity, size, empty):
     os.makedirs(directory)
     data = os.path.join(directory, "data")
-    make_ext4(data, size)
+    if empty:
+        with open(data, "wb") as f:
+            f.truncate(size)
+    else:
+        make_ext4(data, size)
     chunks = chunks_of(data)
     number = uuid.uuid4()
     volume_image.write_map(os.path.join(directory, "map"), number.bytes, size, chunks)
@@ -75,31 +80,35 @@ def high(fd):
 
 
 class BareVolume(Site):
-    """Also a site for load: `path` is the mounted ext4."""
+    """Also a site for load: `path` is the mounted ext4. `env`: of every worker; `empty`: without an ext4."""
 
-    def __init__(self, scratch, size=1 << 30):
+    def __init__(self, scratch, size=1 << 30, program=WORKER, env=None, empty=False):
         self.scratch = scratch
+        self.path_of_program = program
+        self.env = env or {}
         self.identity = "0123456789ab"
         self.size = size
         self.directory = scratch.path("volumes", self.identity)
         self.point = scratch.path("fuse")
         super().__init__(scratch.path("mnt"))
         os.chmod(scratch.root, 0o711)
-        self.uuid = make_volume(self.directory, self.identity, size)
+        self.uuid = make_volume(self.directory, self.identity, size, empty)
         os.makedirs(self.point)
         os.makedirs(self.path)
         self.fuse = self.live = self.listen = self.listen_fd = self.program = None
         self.worker = self.keeper = None
         self.ending = threading.Event()
         self.ended = None  # status of a worker that ended by itself
-        self.loop = None
+        self.loop = self.live_map = None
+        self.env_of_next = None  # of the successor alone
         self.deaths = []
         self.log = scratch.path("worker.log")
         scratch.owned.append(self)
 
     def attach(self, env=None):
         self.live = high(make_live_map(self.directory, self.identity, self.uuid, self.size))
-        self.program = high(os.open(WORKER, os.O_RDONLY | os.O_CLOEXEC))
+        self.live_map = LiveMap(self.live)
+        self.program = high(os.open(self.path_of_program, os.O_RDONLY | os.O_CLOEXEC))
         self.fuse = high(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
         options = f"fd={self.fuse},rootmode=40000,user_id=0,group_id=0"
         result = LIBC.mount(b"varve", self.point.encode(), b"fuse.varve", 2 | 4 | 8, options.encode())
@@ -118,8 +127,8 @@ class BareVolume(Site):
         fds = (self.fuse, self.live, self.listen_fd, self.program)
         with open(self.log, "ab") as log:
             self.worker = subprocess.Popen(
-                ["bash", "-c", script, WORKER, self.directory, *map(str, fds)], pass_fds=fds, stdout=log,
-                stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
+                ["bash", "-c", script, self.path_of_program, self.directory, *map(str, fds)], pass_fds=fds, stdout=log,
+                stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **self.env, **(env or {})})
 
     def keep(self):
         """A thread: a worker that was killed is started again, without faults. A thread of its own, as
@@ -131,8 +140,9 @@ class BareVolume(Site):
             if status in (0, 65) or len(self.deaths) > 5000:
                 self.ended = status
                 return
+            self.start(self.env_of_next)
+            self.env_of_next = None
             self.deaths.append(status)
-            self.start()
 
     def mount(self):
         device = os.path.join(self.point, "device")
@@ -145,8 +155,15 @@ class BareVolume(Site):
         run(["losetup", "--detach", self.loop], timeout=60)
         self.loop = None
 
-    def kill(self, number=signal.SIGKILL):
-        self.worker.send_signal(number)
+    def kill(self, pause=lambda: None):
+        """Kills the worker some time after it has begun to serve. It has died of it."""
+        wait_for(lambda: self.live_map.serves(self.worker.pid), 30, f"a worker that serves ({self.said()})")
+        pause()
+        self.live_map.count()
+        before = len(self.deaths)
+        self.worker.send_signal(signal.SIGKILL)
+        wait_for(lambda: len(self.deaths) > before, 20, "death of the worker")
+        check(self.deaths[before] == -signal.SIGKILL, f"the worker that was killed ended with {self.deaths[before:]}")
 
     def served_by(self):
         return [self.worker.pid]

@@ -146,7 +146,7 @@ class Promises:
     """What was promised up to a place in a recording."""
 
     def __init__(self, entries):
-        self.notes = [(at, e.kind, json.loads(e.payload)) for at, e in enumerate(entries) if e.kind in "AB"]
+        self.notes = [(at, e.kind, json.loads(e.payload)) for at, e in enumerate(entries) if e.kind in "AB" and e.size]
 
     def at(self, place):
         """The promises that held at a power cut before the record `place`."""

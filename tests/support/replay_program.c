@@ -8,7 +8,9 @@
  *                                              B block, blocks, number: a write begins; number 0 is
  *                                              a discard, else block + i holds number + i. b: it
  *                                              was answered. F, f: a flush
- *   replay_program again DIRECTORY SEED ROUNDS the same on a volume that is there
+ *   replay_program long DIRECTORY SEED ROUNDS  the same, with a disk map so long that it is written
+ *                                              anew among the rest
+ *   replay_program again DIRECTORY SEED ROUNDS the same as run on a volume that is there
  *   replay_program dump DIRECTORY ID UUID SIZE IMAGE
  *                                              opens a volume as a worker does after a power cut
  *                                              and writes what it reads to a sparse file, and the
@@ -297,7 +299,7 @@ static int make_workers(struct site *site, uint64_t seed, struct worker *workers
     return 0;
 }
 
-static int run(struct site *site, bool is_again, uint64_t seed, int rounds)
+static int run(struct site *site, bool is_again, bool is_long, uint64_t seed, int rounds)
 {
     struct worker workers[THREADS] = {0};
     describe(site);
@@ -306,7 +308,7 @@ static int run(struct site *site, bool is_again, uint64_t seed, int rounds)
         rc = start(site);
     if (rc == 0)
         rc = make_workers(site, seed, workers);
-    if (rc == 0 && !is_again)
+    if (rc == 0 && is_long)
         rc = fill_log(&workers[0]);
     for (int round = 0; round < rounds && rc == 0; round++) {
         rc = round % 4 == 0 && !is_again ? burst(&workers[0], (unsigned)round / 4) : 0;
@@ -401,9 +403,10 @@ int main(int argc, char **argv)
     if (site.dir_fd < 0)
         return 1;
     bool is_again = strcmp(argv[1], "again") == 0;
-    if (argc == 5 && (is_again || strcmp(argv[1], "run") == 0)) {
+    bool is_long = strcmp(argv[1], "long") == 0;
+    if (argc == 5 && (is_again || is_long || strcmp(argv[1], "run") == 0)) {
         uint64_t seed = strtoull(argv[3], NULL, 10);
-        return run(&site, is_again, seed, (int)strtol(argv[4], NULL, 10)) < 0;
+        return run(&site, is_again, is_long, seed, (int)strtol(argv[4], NULL, 10)) < 0;
     }
     if (argc != 7 || strcmp(argv[1], "dump") != 0 || strlen(argv[4]) != 32)
         return 2;

@@ -4,7 +4,6 @@ VolumeSite is also a site of tests/posix. Processes are found by their program a
 /proc, never by a daemon's word.
 """
 import os
-import signal
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -12,6 +11,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 sys.path.insert(0, os.path.join(HERE, "..", "posix"))
 import kernel_log  # noqa: E402  pylint: disable=wrong-import-position
 import volume_image  # noqa: E402  pylint: disable=wrong-import-position
+from deaths import kill_living  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, processes, read_text, run, send, wait_for  # noqa: E402  pylint: disable=wrong-import-position
 from posix_site import Site  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -79,9 +79,9 @@ class VolumeSite(Site):
     def served_by(self):
         return workers(self.node, self.volume)
 
-    def kill(self, number=signal.SIGKILL):
-        """Kills the worker; gives whether there was one."""
-        count = send(self.served_by(), number)
+    def kill(self):
+        """Kills the worker; gives whether there was one, which is dead now."""
+        count = kill_living(self.served_by())
         self.kills += count
         return count > 0
 
