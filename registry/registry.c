@@ -40,6 +40,20 @@ int registry_make_url(const struct registry *registry, const char *repository, c
     return 0;
 }
 
+/* Docker's registry is named by one host and answers at another. */
+static void correct_base(struct registry_url *parsed)
+{
+    static const char dockers[] = "https://registry-1.docker.io";
+    if (strcmp(parsed->base, "https://docker.io") != 0 &&
+        strcmp(parsed->base, "https://index.docker.io") != 0)
+        return;
+    char *base = strdup(dockers);
+    if (!base)
+        return; /* whoever is out of memory will hear of it next */
+    free(parsed->base);
+    parsed->base = base;
+}
+
 static int open_parsed(const char *url, struct registry_url *parsed,
                        const struct registry_options *options, struct remote **ret, struct err *err)
 {
@@ -50,6 +64,7 @@ static int open_parsed(const char *url, struct registry_url *parsed,
                                        .url = strdup(url),
                                        .host = steal_ptr(parsed->host),
                                        .prefix = steal_ptr(parsed->prefix)};
+    correct_base(parsed);
     registry->base = steal_ptr(parsed->base);
     struct registry_http_options http = {
         .pool = options->pool,

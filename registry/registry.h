@@ -1,9 +1,9 @@
 /* registry.h - an OCI registry behind `struct remote` (OCI distribution-spec 1.1).
  *
- * First version: one POST and one PUT per blob, manifests of OCI and Docker schema 2, anonymous or
- * by client certificate; no resumed uploads, logins, tokens or mounts yet. Nothing is tried again
- * here; callers that repeat (jobs) do. Whether a blob is there already is for the callers to ask
- * (remote_push_blob()).
+ * Requests log in as the registry asks for it, and are repeated after failures that pass
+ * (registry_call.h). Whether a blob is there already is for the callers to ask
+ * (remote_push_blob()). docker.io is a registry like any other, but for its address, which is
+ * registry-1.docker.io.
  *
  * TLS is checked always. Plain http is used only for loopback hosts and for hosts that the
  * configuration names as insecure. There is no limit on the total time of a transfer, only on
@@ -14,8 +14,7 @@
  * ERR_DENIED 401 and 403; ERR_NOT_FOUND 404; ERR_REFUSED every other refusal; ERR_DIGEST when the
  * registry names another digest; ERR_DAMAGED answers that make no sense.
  *
- * Files: registry_url (addresses), registry_exchange and registry_http (one request),
- * registry_error (failures in plain words), registry_blob and registry_manifest (operations).
+ * The parts are listed in docs/DESIGN.md, "Registry".
  */
 #pragma once
 

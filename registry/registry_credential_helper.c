@@ -67,7 +67,8 @@ static int start(const char *path, const char *server, struct helper *helper, st
                           .envp = environment,
                           .stdin_fd = input,
                           .stdout_fd = out[1],
-                          .stderr_fd = null};
+                          .stderr_fd = null,
+                          .tied = true};
     /* A program does not expect its standard output to be non-blocking. */
     (void)fcntl(out[1], F_SETFL, 0);
     helper->pid = spawn_start(&spawn, err);

@@ -112,6 +112,25 @@ static void hosts_of_references_choose_the_scheme(void **state)
     remote_close(remote);
 }
 
+static void dockers_registry_has_two_names(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"docker.io", "https://registry-1.docker.io"},
+        {"Index.Docker.IO", "https://registry-1.docker.io"},
+        {"registry-1.docker.io", "https://registry-1.docker.io"},
+        {"docker.io:444", "https://docker.io:444"},
+        {"my.docker.io", "https://my.docker.io"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct remote *remote = NULL;
+        assert_int_equal(registry_open_host(cases[i][0], NULL, &remote, NULL), 0);
+        assert_string_equal(registry_of(remote)->base, cases[i][1]);
+        assert_int_equal(strcasecmp(remote->host, cases[i][0]), 0);
+        remote_close(remote);
+    }
+}
+
 /* Names are checked before anything is sent: nobody listens at this address. */
 static void bad_names_go_into_no_url(void **state)
 {
@@ -168,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opens_without_a_connection),
         cmocka_unit_test(options_may_be_missing),
+        cmocka_unit_test(dockers_registry_has_two_names),
         cmocka_unit_test(options_are_copied),
         cmocka_unit_test(bad_openings_are_refused),
         cmocka_unit_test(hosts_of_references_choose_the_scheme),
