@@ -168,6 +168,7 @@ static int serve(const struct options *options, struct err *err)
                      .client_cert = options->client_cert,
                      .client_key = options->client_key,
                      .insecure_hosts = options->insecure_hosts},
+        .transport = {.connections = options->connections, .auth_file = options->auth_file},
         .volume = options->volume,
         .allow_other_mount_namespace = options->allow_other_mount_namespace,
     };

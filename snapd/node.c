@@ -26,6 +26,7 @@ void node_close(struct node *node)
         return;
     node_volumes_close(node);
     remote_close(node->remote);
+    registry_pool_close(node->pool);
     blobs_close(node->blobs);
     catalog_close(node->catalog);
     layers_mounts_free(node->mounts);
@@ -231,6 +232,14 @@ static void sync_index(struct node *node)
         log_event(LOG_WARN, "index-failed", "error", err.text, NULL);
 }
 
+static int open_transport(struct node *node, const struct registry_pool_options *options,
+                          struct err *err)
+{
+    int rc = registry_pool_open(options, &node->pool, err);
+    node->registry.pool = node->pool;
+    return rc;
+}
+
 static int open_stores(struct node *node, const char *remote, struct err *err)
 {
     cleanup_free char *catalog = data_path(node, "", "catalog.db");
@@ -268,6 +277,8 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
     rc = copy_options(node, options, err);
     if (rc == 0)
         rc = open_directories(node, options, err);
+    if (rc == 0)
+        rc = open_transport(node, &options->transport, err);
     if (rc == 0)
         rc = open_stores(node, options->remote, err);
     if (rc == 0)

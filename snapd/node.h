@@ -35,6 +35,7 @@ struct node {
     struct clock clock;
     struct catalog *catalog;
     struct blobs *blobs;
+    struct registry_pool *pool;       /* the transport to all registries; owned */
     struct remote *remote;            /* where pushed things live */
     struct registry_options registry; /* for references that name another registry */
     struct engine *engine;
@@ -73,7 +74,8 @@ struct node_options {
     const char *run_dir;
     const char *id;     /* NULL: host name */
     const char *remote; /* "oci:DIR", "https://..." or "http://..."; NULL: "oci:DATA/remote" */
-    struct registry_options registry;
+    struct registry_options registry; /* its pool is the node's */
+    struct registry_pool_options transport;
     struct workspace_settings volume; /* what is 0 becomes the default */
     bool allow_other_mount_namespace; /* for tests: start although pid 1's is another */
 };

@@ -2,6 +2,7 @@
 
 #include "fdio.h"
 #include "id.h"
+#include "registry_pool.h"
 #include "units.h"
 #include "volume_format.h"
 
@@ -25,6 +26,7 @@ enum value_kind {
     VALUE_BANDWIDTH,   /* bytes a second */
     VALUE_RATE,        /* requests a second */
     VALUE_OVERCOMMIT,
+    VALUE_CONNECTIONS,
     VALUE_WAIT, /* a duration of at least one second */
 };
 
@@ -56,6 +58,8 @@ static const struct setting settings[] = {
     {"remote", "client_cert", NULL, NULL, NULL, VALUE_PATH, FIELD(client_cert)},
     {"remote", "client_key", NULL, NULL, NULL, VALUE_PATH, FIELD(client_key)},
     {"remote", "insecure_hosts", NULL, NULL, NULL, VALUE_TEXT, FIELD(insecure_hosts)},
+    {"remote", "auth_file", NULL, NULL, NULL, VALUE_PATH, FIELD(auth_file)},
+    {"remote", "connections", NULL, NULL, NULL, VALUE_CONNECTIONS, FIELD(connections_text)},
     {"volume", "size", NULL, NULL, NULL, VALUE_VOLUME_SIZE, FIELD(volume_size)},
     {"volume", "overcommit", NULL, NULL, NULL, VALUE_OVERCOMMIT, FIELD(overcommit)},
     {"volume", "disk_wait", NULL, NULL, NULL, VALUE_WAIT, FIELD(disk_wait)},
@@ -118,6 +122,7 @@ static int parse_number(enum value_kind kind, const char *value, const char *wha
         [VALUE_BANDWIDTH] = {1 << 20, UINT64_C(1) << 50, "1M or more bytes a second"},
         [VALUE_RATE] = {10, 1000000000, "a whole number from 10 to 1000000000"},
         [VALUE_OVERCOMMIT] = {1, WORKSPACE_OVERCOMMIT_MAX, "a whole number from 1 to 1000"},
+        [VALUE_CONNECTIONS] = {1, REGISTRY_POOL_CONNECTIONS_MAX, "a whole number from 1 to 64"},
         [VALUE_WAIT] = {CLOCK_NS_PER_S, UINT64_C(365) * 86400 * CLOCK_NS_PER_S,
                         "a duration from 1s to 365d"},
     };
@@ -166,6 +171,7 @@ static int set(struct options *options, const struct setting *setting, const cha
     case VALUE_BANDWIDTH:
     case VALUE_RATE:
     case VALUE_OVERCOMMIT:
+    case VALUE_CONNECTIONS:
     case VALUE_WAIT:
         rc = parse_number(setting->kind, value, what, &number, err);
         break;
@@ -425,15 +431,18 @@ static int fill_defaults(struct options *options, struct err *err)
     return 0;
 }
 
-static int fill_volume(struct options *options, struct err *err)
+/* Puts the numbers, which are checked already, where they are used. */
+static int fill_numbers(struct options *options, struct err *err)
 {
     struct workspace_settings *volume = &options->volume;
     uint64_t wait = 0;
+    uint64_t connections = 0;
     const struct {
         const char *text;
         enum value_kind kind;
         uint64_t *ret;
     } numbers[] = {
+        {options->connections_text, VALUE_CONNECTIONS, &connections},
         {options->volume_size, VALUE_VOLUME_SIZE, &volume->size},
         {options->overcommit, VALUE_OVERCOMMIT, &volume->overcommit},
         {options->disk_wait, VALUE_WAIT, &wait},
@@ -449,6 +458,7 @@ static int fill_volume(struct options *options, struct err *err)
         if (rc < 0)
             return rc;
     }
+    options->connections = (long)connections;
     volume->disk_wait_ns = (int64_t)wait;
     workspace_settings_fill(volume);
     return 0;
@@ -462,7 +472,7 @@ int options_load(struct options *options, struct err *err)
     if (!options->client_cert != !options->client_key)
         return err_fail(err, ERR_INVALID,
                         "[remote] client_cert and client_key are of use only together");
-    rc = fill_volume(options, err);
+    rc = fill_numbers(options, err);
     return rc < 0 ? rc : fill_defaults(options, err);
 }
 

@@ -4,7 +4,8 @@
  * the file, the file beats the default. The file is INI:
  *
  *   [node]    id, data, run_dir, listen, log_level
- *   [remote]  url, ca_file, client_cert, client_key, insecure_hosts
+ *   [remote]  url, ca_file, client_cert, client_key, insecure_hosts, auth_file (log-ins in the
+ * format of Docker's config.json), connections (requests at a time to each registry, default 8)
  *   [volume]  size (of a new workspace, default 10G), overcommit (bytes that volumes may still grow
  *             by, for each free byte of the disk, default 4), disk_wait (how long writes wait for
  *             the host's full disk before a workspace is fenced, default 10m)
@@ -53,14 +54,17 @@ struct options {
     char *client_cert;
     char *client_key;
     char *insecure_hosts;
+    char *auth_file;
     char *log_level_name;
-    char *volume_size; /* these as text, until options_load() puts them into `volume` */
+    char *connections_text; /* these as text, until options_load() puts them into what follows */
+    char *volume_size;
     char *overcommit;
     char *disk_wait;
     char *volume_bandwidth;
     char *volume_iops;
     char *volumes_bandwidth;
     char *volumes_iops;
+    long connections; /* to each registry; 0: the default */
     struct workspace_settings volume;
     enum log_level log_level;
     bool allow_other_mount_namespace;

@@ -104,6 +104,7 @@ static void test_options_are_copied(void **state)
     use_scratch(scratch, &places);
     places.options.id = id;
     places.options.registry = (struct registry_options){.ca_file = ca, .insecure_hosts = insecure};
+    places.options.transport.connections = 3;
     struct node *node = open_node(&places.options);
     memset(id, 'x', sizeof id - 1);
     memset(ca, 'x', sizeof ca - 1);
@@ -113,6 +114,8 @@ static void test_options_are_copied(void **state)
     assert_string_equal(node->registry.ca_file, "/etc/ca.pem");
     assert_string_equal(node->registry.insecure_hosts, "registry.lan:5000");
     assert_null(node->registry.client_key);
+    assert_non_null(node->pool);
+    assert_ptr_equal(node->registry.pool, node->pool);
     node_close(node);
 }
 

@@ -176,6 +176,8 @@ static void test_file(void **state)
                                "client_cert = /etc/c.pem\n"
                                "client_key = /etc/k.pem\n"
                                "insecure_hosts = a:1,b\n"
+                               "auth_file = /etc/varve/auth.json\n"
+                               "connections = 3\n"
                                "[volume]\n"
                                "size = 64M\n"
                                "overcommit = 1\n"
@@ -201,6 +203,8 @@ static void test_file(void **state)
     assert_string_equal(o.client_cert, "/etc/c.pem");
     assert_string_equal(o.client_key, "/etc/k.pem");
     assert_string_equal(o.insecure_hosts, "a:1,b");
+    assert_string_equal(o.auth_file, "/etc/varve/auth.json");
+    assert_int_equal(o.connections, 3);
     assert_int_equal(o.volume.size, 64 << 20);
     assert_int_equal(o.volume.overcommit, 1);
     assert_int_equal(o.volume.disk_wait_ns, 90 * CLOCK_NS_PER_S);
@@ -240,6 +244,10 @@ static void test_wrong_files(void **state)
         {"[volume]\novercommit = 1.5\n", "line 2", "overcommit"},
         {"[volume]\ndisk_wait = 999ms\n", "line 2", "from 1s to 365d"},
         {"[volume]\ndisk_wait = 366d\n", "line 2", "from 1s to 365d"},
+        {"[remote]\nconnections = 0\n", "line 2", "from 1 to 64"},
+        {"[remote]\nconnections = 65\n", "line 2", "from 1 to 64"},
+        {"[remote]\nconnections = many\n", "line 2", "connections"},
+        {"[remote]\nauth_file = auth.json\n", "line 2", "absolute"},
         {"[limits]\nvolume_bandwidth = 1048575\n", "line 2", "1M or more"},
         {"[limits]\nvolumes_bandwidth = 0\n", "line 2", "1M or more"},
         {"[limits]\nvolume_iops = 9\n", "line 2", "from 10"},
