@@ -1,6 +1,7 @@
 #include "registry_exchange.h"
 
 #include "clock.h"
+#include "registry_address.h"
 #include "registry_error.h"
 #include "registry_handle.h"
 #include "registry_head.h"
@@ -40,6 +41,7 @@ struct exchange {
     bool head_complete;  /* the empty line after the headers has come */
     bool in_body;        /* header lines after this are trailers */
     bool to_sink;        /* the body goes to the sink */
+    bool led_astray;     /* to an address that is not connected to */
     bool enough;         /* a refusal's body was cut off at its limit */
     CURLcode code;
     int rc; /* failure of a callback, with `failure` set; 0 without */
@@ -213,12 +215,29 @@ static int on_seek(void *arg, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
+/* The socket of a connection. One that is not made is to curl an address that does not answer, so
+ * others of the same name are tried. */
+static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)purpose;
+    struct exchange *exchange = arg;
+    if (exchange->settings->guarded && registry_address_is_link_local(&address->addr)) {
+        exchange->led_astray = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
 /* The request is about to be sent. libcurl 7.88.1 does not seek when a kept connection turns out to
  * be closed after the first bytes of the body were read and before any was sent. */
 static int on_connected(void *arg, char *remote_ip, char *local_ip, int remote_port, int local_port)
 {
-    (void)remote_ip, (void)local_ip, (void)remote_port, (void)local_port;
+    (void)local_ip, (void)remote_port, (void)local_port;
     struct exchange *exchange = arg;
+    if (exchange->settings->guarded && registry_address_text_is_link_local(remote_ip)) {
+        exchange->led_astray = true; /* a connection of somebody else to whom it is allowed */
+        return CURL_PREREQFUNC_ABORT;
+    }
     exchange->connected = true;
     if (exchange->sent > 0)
         restart_body(exchange, 0);
@@ -249,6 +268,8 @@ static CURLcode set_callbacks(CURL *curl, struct exchange *exchange)
     REGISTRY_HANDLE_SET(CURLOPT_HEADERDATA, exchange);
     REGISTRY_HANDLE_SET(CURLOPT_WRITEFUNCTION, on_body);
     REGISTRY_HANDLE_SET(CURLOPT_WRITEDATA, exchange);
+    REGISTRY_HANDLE_SET(CURLOPT_OPENSOCKETFUNCTION, on_socket);
+    REGISTRY_HANDLE_SET(CURLOPT_OPENSOCKETDATA, exchange);
     REGISTRY_HANDLE_SET(CURLOPT_PREREQFUNCTION, on_connected);
     REGISTRY_HANDLE_SET(CURLOPT_PREREQDATA, exchange);
     REGISTRY_HANDLE_SET(CURLOPT_ERRORBUFFER, exchange->error_text);
@@ -283,12 +304,25 @@ static CURLcode correct_code(struct exchange *exchange)
     return exchange->code;
 }
 
+static int refuse_place(const struct exchange *exchange, struct err *err)
+{
+    cleanup_free char *host = registry_url_host(exchange->url);
+    int rc = err_fail(err, ERR_REFUSED,
+                      "the registry points to '%.300s', which has a link-local "
+                      "address",
+                      host ? host : "?");
+    err_hint(err, "addresses that mean something else on each machine are not followed to");
+    return rc;
+}
+
 /* What came of a transfer that is over. */
 static int result(struct exchange *exchange, struct err *err)
 {
     if (exchange->rc < 0)
         return err_pass(err, exchange->rc, &exchange->failure);
     CURLcode code = correct_code(exchange);
+    if (code != CURLE_OK && exchange->led_astray && !exchange->connected)
+        return refuse_place(exchange, err);
     if (code == CURLE_COULDNT_CONNECT)
         add_os_error(exchange->transfer.curl, exchange->error_text);
     if (code != CURLE_OK && !exchange->enough)

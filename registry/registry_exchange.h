@@ -16,6 +16,7 @@ struct registry_exchange_settings {
     const char *ca_file;     /* trusted besides the system's authorities; NULL: none */
     const char *client_cert; /* shown to this address; NULL: none */
     const char *client_key;  /* NULL: in the file of the certificate */
+    bool guarded;            /* not to an address that registry_address.h lists */
     bool authorized;         /* the request's credentials go to this address */
     long connect_s;
     long stall_s;

@@ -111,6 +111,7 @@ static int exchange_once(struct registry_http *http, const struct registry_http_
                                                   .connect_s = http->connect_s,
                                                   .stall_s = http->stall_s,
                                                   .commit_s = http->commit_s};
+    settings.guarded = !registry_url_same_host(url, http->base);
     settings.authorized = registry_url_same_origin(url, request->url);
     if (registry_url_same_origin(url, http->base)) {
         settings.client_cert = http->client_cert;

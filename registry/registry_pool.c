@@ -22,7 +22,7 @@ struct registry_origin {
     struct turn *first;
     struct turn **last;
     int64_t paused_until_ms; /* monotonic */
-    int64_t used_ms;         /* when it was last asked for */
+    uint64_t used;           /* when it was last asked for, by the count of the pool */
     struct registry_traits traits;
     struct registry_origin *next;
 };
@@ -32,8 +32,9 @@ struct registry_pool {
     struct registry_auth *auth;
     struct registry_loop *loop;
     pthread_mutex_t lock;
-    struct registry_origin *origins; /* guarded by lock, as is the next */
+    struct registry_origin *origins; /* guarded by lock, as are the next two */
     size_t origin_count;
+    uint64_t uses;
 };
 
 static void origin_free(struct registry_origin *origin)
@@ -110,7 +111,7 @@ static void forget_oldest(struct registry_pool *pool)
 {
     struct registry_origin **oldest = NULL;
     for (struct registry_origin **at = &pool->origins; *at; at = &(*at)->next)
-        if (is_idle(*at) && (!oldest || (*at)->used_ms < (*oldest)->used_ms))
+        if (is_idle(*at) && (!oldest || (*at)->used < (*oldest)->used))
             oldest = at;
     if (!oldest)
         return;
@@ -147,7 +148,7 @@ static struct registry_origin *find_origin(struct registry_pool *pool, char **na
         pool->origins = origin;
         pool->origin_count++;
     }
-    origin->used_ms = clock_now_ms();
+    origin->used = ++pool->uses;
     return origin;
 }
 

@@ -2,6 +2,7 @@
 
 #include "reference.h"
 #include "reference_host.h"
+#include "registry_address.h"
 
 #include <curl/curl.h>
 #include <string.h>
@@ -169,6 +170,42 @@ int registry_url_parse(const char *url, const char *insecure_hosts, struct regis
     return 0;
 }
 
+static bool same_part(CURLU *a, CURLU *b, CURLUPart which)
+{
+    cleanup_curl_text char *in_a = part(a, which, CURLU_DEFAULT_PORT);
+    cleanup_curl_text char *in_b = part(b, which, CURLU_DEFAULT_PORT);
+    return in_a && in_b && strcasecmp(in_a, in_b) == 0;
+}
+
+static bool is_link_local(CURLU *url)
+{
+    cleanup_curl_text char *host = part(url, CURLUPART_HOST, 0);
+    return host && registry_address_text_is_link_local(host);
+}
+
+static bool is_loopback(CURLU *url)
+{
+    cleanup_free char *host = host_and_port(url);
+    cleanup_free char *canonical = NULL;
+    return host && reference_host_canonical(host, &canonical, NULL) == 0 &&
+           reference_host_is_loopback(canonical);
+}
+
+/* Checks that an answer does not lead to where only this machine should ask. */
+static int check_place(CURLU *from, CURLU *to, struct err *err)
+{
+    bool link_local = is_link_local(to) && !same_part(from, to, CURLUPART_HOST);
+    bool loopback = is_loopback(to) && !is_loopback(from);
+    if (!link_local && !loopback)
+        return 0;
+    cleanup_free char *host = host_and_port(to);
+    int rc = err_fail(err, ERR_REFUSED, "the registry points to the %s address '%.300s'",
+                      link_local ? "link-local" : "loopback", host ? host : "?");
+    err_hint(err, "addresses that mean something else on each machine are not followed to; the "
+                  "registry must be told its outside address");
+    return rc;
+}
+
 /* Checks that going from one URL to the other does not weaken the transport. */
 static int check_step(CURLU *from, CURLU *to, const char *insecure_hosts, struct err *err)
 {
@@ -194,13 +231,6 @@ static int check_step(CURLU *from, CURLU *to, const char *insecure_hosts, struct
     return 0;
 }
 
-static bool same_part(CURLU *a, CURLU *b, CURLUPart which)
-{
-    cleanup_curl_text char *in_a = part(a, which, CURLU_DEFAULT_PORT);
-    cleanup_curl_text char *in_b = part(b, which, CURLU_DEFAULT_PORT);
-    return in_a && in_b && strcasecmp(in_a, in_b) == 0;
-}
-
 int registry_url_follow(const char *from, const char *location, const char *insecure_hosts,
                         char **ret, struct err *err)
 {
@@ -221,6 +251,8 @@ int registry_url_follow(const char *from, const char *location, const char *inse
         return err_fail(err, ERR_DAMAGED, "the registry gave an address that cannot be used: %s",
                         curl_url_strerror(code));
     rc = check_step(start, target, insecure_hosts, err);
+    if (rc == 0)
+        rc = check_place(start, target, err);
     if (rc < 0)
         return rc;
     curl_url_set(target, CURLUPART_FRAGMENT, NULL, 0);
@@ -304,10 +336,22 @@ char *registry_url_host(const char *url)
     return parse(url, 0, &parsed, NULL) == 0 ? host_and_port(parsed) : strdup("?");
 }
 
+bool registry_url_same_host(const char *a, const char *b)
+{
+    cleanup_curlu CURLU *in_a = NULL;
+    cleanup_curlu CURLU *in_b = NULL;
+    return parse(a, 0, &in_a, NULL) == 0 && parse(b, 0, &in_b, NULL) == 0 &&
+           same_part(in_a, in_b, CURLUPART_HOST);
+}
+
+bool registry_url_is_link_local(const char *url)
+{
+    cleanup_curlu CURLU *parsed = NULL;
+    return parse(url, 0, &parsed, NULL) == 0 && is_link_local(parsed);
+}
+
 bool registry_url_is_loopback(const char *url)
 {
-    cleanup_free char *host = registry_url_host(url);
-    cleanup_free char *canonical = NULL;
-    return host && reference_host_canonical(host, &canonical, NULL) == 0 &&
-           reference_host_is_loopback(canonical);
+    cleanup_curlu CURLU *parsed = NULL;
+    return parse(url, 0, &parsed, NULL) == 0 && is_loopback(parsed);
 }

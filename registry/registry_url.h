@@ -6,7 +6,9 @@
  *
  * A `Location` header comes from outside. It may name another host, but never a weaker transport:
  * https does not become http, and plain http goes only to loopback and to hosts that the
- * configuration calls insecure. User names and passwords in it are refused.
+ * configuration calls insecure. User names and passwords in it are refused. It does not lead to the
+ * services of this machine (loopback) from one that is elsewhere, nor to an address that
+ * registry_address.h lists from another host.
  *
  * Pure functions; safe for use by several threads. Strings are owned by the caller.
  */
@@ -54,6 +56,12 @@ bool registry_url_same_origin(const char *a, const char *b);
 /* "scheme://host:port" of a URL, one text for each origin. Caller frees. ERR_INVALID when it cannot
  * be parsed. */
 int registry_url_origin(const char *url, char **ret, struct err *err);
+
+/* Whether two URLs have the same host, whatever their ports. False when one cannot be parsed. */
+bool registry_url_same_host(const char *a, const char *b);
+
+/* Whether the host of a URL is an address that registry_address.h lists. Names are not resolved. */
+bool registry_url_is_link_local(const char *url);
 
 /* "host[:port]" of a URL for messages; "?" when it cannot be parsed. NULL without memory. */
 char *registry_url_host(const char *url);

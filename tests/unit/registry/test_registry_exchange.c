@@ -302,6 +302,38 @@ static void failure_of_the_sink_is_the_result(void **state)
     assert_int_equal(calls, 1);
 }
 
+/* Time that the sink takes is not the peer's, and its bytes are not lost meanwhile. */
+static int slow_sink(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    (void)bytes, (void)err;
+    uint64_t *got = arg;
+    if (*got == 0)
+        assert_int_equal(registry_pool_sleep(2500, NULL, NULL), 0);
+    *got += len;
+    return 0;
+}
+
+static void slow_sinks_are_waited_for(void **state)
+{
+    struct http_fixture *fixture = *state;
+    registry_http_set_timeouts(fixture->http, 5, 1, 1);
+    http_fixture_answer(
+        fixture,
+        (struct fake_http_rule){.response = "HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n",
+                                .repeat = 20000000});
+    uint64_t got = 0;
+    struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
+                                            .url = fixture->base,
+                                            .sink = slow_sink,
+                                            .sink_arg = &got,
+                                            .sink_max = UINT64_MAX};
+    cleanup_http_response struct registry_http_response response = {0};
+    struct err err = ERR_INIT;
+    if (registry_http_perform(fixture->http, &request, &response, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(got, 20000000);
+}
+
 static void files_that_are_too_short_fail(void **state)
 {
     struct http_fixture *fixture = *state;
@@ -457,6 +489,7 @@ int main(void)
         test(sinks_are_bounded),
         test(refusals_are_bounded),
         test(failure_of_the_sink_is_the_result),
+        test(slow_sinks_are_waited_for),
         test(files_that_are_too_short_fail),
         test(unreadable_files_fail),
         test(uploads_can_be_cancelled),
