@@ -2,6 +2,7 @@
 
 #include "reference_host.h"
 #include "registry_internal.h"
+#include "registry_upload.h"
 #include "registry_url.h"
 
 #include <string.h>
@@ -17,7 +18,8 @@ static void registry_close(struct remote *remote)
 
 static const struct remote_ops registry_ops = {
     .blob_stat = registry_blob_stat,
-    .blob_put = registry_blob_put,
+    .blob_put = registry_upload_blob,
+    .blob_stream = registry_stream_open,
     .blob_get = registry_blob_get,
     .blob_read = registry_blob_read,
     .manifest_get = registry_manifest_get,

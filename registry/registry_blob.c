@@ -1,21 +1,14 @@
-/* Blobs over the OCI distribution API: HEAD, POST and PUT, GET (distribution-spec 1.1, "Pull" and
- * "Push"). A download is in registry_pieces.h. An upload is one session: the POST opens it, one PUT
- * carries all bytes and closes it. */
+/* Blobs over the OCI distribution API: HEAD and GET (distribution-spec 1.1, "Pull"). A download is
+ * in registry_pieces.h, an upload in registry_upload.h. */
 
-#include "fault.h"
 #include "reference.h"
 #include "registry_call.h"
 #include "registry_error.h"
 #include "registry_head.h"
 #include "registry_internal.h"
 #include "registry_pieces.h"
-#include "registry_url.h"
 
 #include <string.h>
-
-enum {
-    ABANDON_TIMEOUT_S = 5, /* for the one request that tidies up after a failed upload */
-};
 
 /* The wrappers of remote.h name the blob and the remote; what they leave out is added here. */
 static int wrap(int rc, const char *repository, struct err *err)
@@ -91,129 +84,6 @@ int registry_blob_stat(struct remote *remote, const char *repository, const stru
     if (rc < 0)
         return rc;
     rc = stat_blob(registry_of(remote), repository, digest, progress, arg, ret_size, err);
-    return wrap(rc, repository, err);
-}
-
-/* Opens an upload session; *ret_url is its address. */
-static int open_session(struct registry *registry, const char *repository, char **ret_url,
-                        struct err *err)
-{
-    cleanup_free char *url = NULL;
-    int rc = registry_make_url(registry, repository, "blobs", "uploads/", &url, err);
-    if (rc < 0)
-        return rc;
-    /* An empty value takes out the header that curl gives to forms. */
-    static const char *const headers[] = {"Content-Type:", NULL};
-    struct registry_call call = {
-        .request = {.method = REGISTRY_HTTP_POST, .url = url, .headers = headers},
-        .repeat = REGISTRY_REPEAT_SAFE,
-        .repository = repository,
-        .actions = "pull,push"};
-    cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_call_perform(registry, &call, &response, err);
-    if (rc < 0)
-        return rc;
-    if (response.status != 202)
-        return registry_error_refusal(&response, err);
-    return registry_http_location(registry->http, &response, ret_url, err);
-}
-
-/* Tells the registry that nothing more comes, so that it need not keep what it has. A courtesy
- * without a guarantee: sessions also expire, and docker-registry 2.8 answers 404 once a body broke
- * off and leaves such a session to its own purge. */
-static void abandon_session(struct registry *registry, const char *repository, const char *session)
-{
-    struct registry_call call = {.request = {.method = REGISTRY_HTTP_DELETE,
-                                             .url = session,
-                                             .total_timeout_s = ABANDON_TIMEOUT_S},
-                                 .repeat = REGISTRY_REPEAT_NEVER,
-                                 .repository = repository,
-                                 .actions = "pull,push"};
-    cleanup_http_response struct registry_http_response response = {0};
-    (void)registry_call_perform(registry, &call, &response, NULL);
-}
-
-/* The registry confirms by 201 and its digest header; one that sends no header is asked. */
-static int confirm(struct registry *registry, const char *repository, const struct digest *digest,
-                   uint64_t size, const struct registry_http_response *response, struct err *err)
-{
-    if (!response->body_complete)
-        return err_fail(err, ERR_DAMAGED, "the registry answered %ld before it had all bytes",
-                        response->status);
-    int rc = registry_error_if_web_page(response, err);
-    if (rc < 0)
-        return rc;
-    if (response->content_digest)
-        return registry_error_if_other_digest(response, digest, err);
-    uint64_t have;
-    rc = stat_blob(registry, repository, digest, NULL, NULL, &have, err);
-    if (rc < 0)
-        return rc;
-    if (rc == 0)
-        return err_fail(err, ERR_REFUSED, "the registry took it but does not have it");
-    if (have != size && have != UINT64_MAX)
-        return err_fail(err, ERR_DIGEST, "the registry has it with %llu instead of %llu bytes",
-                        (unsigned long long)have, (unsigned long long)size);
-    return 0;
-}
-
-/* Sends all bytes and closes the session. */
-static int send_blob(struct registry *registry, const char *repository, const char *session,
-                     const struct digest *digest, const struct registry_http_request *body,
-                     struct registry_http_response *ret, struct err *err)
-{
-    cleanup_free char *url = NULL;
-    int rc = registry_url_add_digest(session, digest, &url, err);
-    if (rc < 0)
-        return rc;
-    static const char *const headers[] = {"Content-Type: application/octet-stream", NULL};
-    struct registry_call call = {.request = *body,
-                                 .repeat = REGISTRY_REPEAT_NEVER,
-                                 .repository = repository,
-                                 .actions = "pull,push"};
-    call.request.method = REGISTRY_HTTP_PUT;
-    call.request.url = url;
-    call.request.headers = headers;
-    cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_call_perform(registry, &call, &response, err);
-    if (rc < 0)
-        return rc;
-    if (response.status != 201 && response.status != 200 && response.status != 204)
-        return registry_error_refusal(&response, err);
-    *ret = response;
-    response = (struct registry_http_response){0};
-    return 0;
-}
-
-static int put_blob(struct registry *registry, const char *repository, const struct digest *digest,
-                    const struct registry_http_request *body, struct err *err)
-{
-    cleanup_free char *session = NULL;
-    int rc = open_session(registry, repository, &session, err);
-    if (rc < 0)
-        return rc;
-    cleanup_http_response struct registry_http_response response = {0};
-    rc = FAULT_POINT("registry.upload-opened", err);
-    if (rc == 0)
-        rc = send_blob(registry, repository, session, digest, body, &response, err);
-    if (rc < 0 && rc != -EHOSTUNREACH)
-        abandon_session(registry, repository, session);
-    if (rc < 0)
-        return rc;
-    return confirm(registry, repository, digest, body->body_size, &response, err);
-}
-
-int registry_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
-                      int fd, uint64_t size, remote_progress progress, void *arg,
-                      struct remote_upload *upload, struct err *err)
-{
-    struct registry_http_request body = {
-        .body_fd = fd, .body_size = size, .progress = progress, .progress_arg = arg};
-    int rc = reference_check_repository(repository, err);
-    if (rc < 0)
-        return rc;
-    rc = put_blob(registry_of(remote), repository, digest, &body, err);
-    upload->sent += rc == 0 ? size : 0;
     return wrap(rc, repository, err);
 }
 

@@ -21,12 +21,11 @@ static inline struct registry *registry_of(struct remote *remote)
 int registry_make_url(const struct registry *registry, const char *repository, const char *kind,
                       const char *name, char **ret, struct err *err);
 
-/* The operations, as in struct remote_ops. */
+/* The operations, as in struct remote_ops; registry_upload.h has another one. */
 int registry_blob_stat(struct remote *remote, const char *repository, const struct digest *digest,
                        remote_progress progress, void *arg, uint64_t *ret_size, struct err *err);
-int registry_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
-                      int fd, uint64_t size, remote_progress progress, void *arg,
-                      struct remote_upload *upload, struct err *err);
+int registry_stream_open(struct remote *remote, const char *repository, remote_progress progress,
+                         void *arg, struct remote_stream **ret, struct err *err);
 int registry_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
                       uint64_t size, remote_sink sink, void *sink_arg, remote_progress progress,
                       void *progress_arg, struct err *err);

@@ -73,6 +73,7 @@ int registry_pool_sleep(int64_t ms, const struct registry_waiter *waiter, struct
 struct registry_traits {
     uint64_t chunk_max;   /* 413 was answered to more; 0: no limit is known */
     uint64_t body_max;    /* the same for one body with a whole blob */
+    bool no_whole_put;    /* a PUT with a body is refused */
     bool no_patch;        /* answers PATCH with 404, 405, 411 or 501 */
     bool no_delete;       /* answers DELETE with 405 or UNSUPPORTED */
     int64_t no_delete_ms; /* when that was learned (clock_now_ms()) */

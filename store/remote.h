@@ -153,6 +153,9 @@ struct remote_ops {
     int (*blob_put)(struct remote *remote, const char *repository, const struct digest *digest,
                     int fd, uint64_t size, remote_progress progress, void *arg,
                     struct remote_upload *upload, struct err *err);
+    /* Begins an upload whose digest is known at its end only (remote_stream.h). */
+    int (*blob_stream)(struct remote *remote, const char *repository, remote_progress progress,
+                       void *arg, struct remote_stream **ret, struct err *err);
     /* Sends the blob's bytes to the sink, in order, on the calling thread. `size` is what it should
      * have, UINT64_MAX when that is not known; the sink may be given others. */
     int (*blob_get)(struct remote *remote, const char *repository, const struct digest *digest,

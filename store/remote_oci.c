@@ -121,6 +121,7 @@ static void op_close(struct remote *remote)
 static const struct remote_ops oci_ops = {
     .blob_stat = op_blob_stat,
     .blob_put = op_blob_put,
+    .blob_stream = remote_oci_blob_stream,
     .blob_get = op_blob_get,
     .blob_read = op_blob_read,
     .manifest_get = remote_oci_manifest_get,

@@ -60,6 +60,8 @@ int remote_oci_manifest_get(struct remote *remote, const char *repository, const
 int remote_oci_manifest_stat(struct remote *remote, const char *repository, const char *reference,
                              remote_progress progress, void *progress_arg,
                              struct remote_manifest_stat *ret, struct err *err);
+int remote_oci_blob_stream(struct remote *remote, const char *repository, remote_progress progress,
+                           void *arg, struct remote_stream **ret, struct err *err);
 int remote_oci_manifest_put(struct remote *remote, const char *repository, const char *tag,
                             const char *media_type, const void *bytes, size_t len,
                             remote_progress progress, void *arg, struct remote_missing *missing,

@@ -12,14 +12,9 @@
 
 #include <cmocka.h>
 
-#define HELLO     "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-#define HELLO_URL "sha256%3A2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-#define OTHER     "sha256:0000000000000000000000000000000000000000000000000000000000000000"
-#define OPENED(location)                                                                           \
-    "HTTP/1.1 202 Accepted\r\nLocation: " location "\r\nContent-Length: 0\r\n\r\n"
+#define HELLO        "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+#define OTHER        "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 #define STATUS(line) "HTTP/1.1 " line "\r\nContent-Length: 0\r\n\r\n"
-#define CREATED(digest)                                                                            \
-    "HTTP/1.1 201 Created\r\nDocker-Content-Digest: " digest "\r\nContent-Length: 0\r\n\r\n"
 
 static struct digest hello_digest(void)
 {
@@ -33,15 +28,6 @@ static int stat_hello(struct registry_fixture *fixture, uint64_t *ret_size, stru
     struct digest digest = hello_digest();
     return fixture->remote->ops->blob_stat(fixture->remote, "a/n", &digest, NULL, NULL, ret_size,
                                            err);
-}
-
-static int put_hello(struct registry_fixture *fixture, struct err *err)
-{
-    struct digest digest = hello_digest();
-    cleanup_fd int fd = registry_fixture_file("hello", 5);
-    struct remote_upload upload = {.sessions = NULL};
-    return fixture->remote->ops->blob_put(fixture->remote, "a/n", &digest, fd, 5, NULL, NULL,
-                                          &upload, err);
 }
 
 static int get_hello(struct registry_fixture *fixture, struct buf *body, struct err *err)
@@ -98,93 +84,6 @@ static void stat_believes_no_nonsense(void **state)
     }
 }
 
-/* Addresses of upload sessions as registries give them. */
-static void upload_addresses_are_resolved(void **state)
-{
-    struct registry_fixture *fixture = *state;
-    cleanup_free char *absolute = NULL;
-    cleanup_free char *fragment = NULL;
-    assert_true(asprintf(&absolute, OPENED("http://%s/v2/x?_state=a%%2Bb%%3D"), fixture->host) > 0);
-    assert_true(asprintf(&fragment, OPENED("http://%s/v2/x#frag"), fixture->host) > 0);
-    const char *const cases[][2] = {
-        {OPENED("/v2/a/n/blobs/uploads/1"), "/v2/a/n/blobs/uploads/1?digest=" HELLO_URL},
-        {OPENED("/v2/a/n/blobs/uploads/1?_state=a%2Bb%3D&x="),
-         "/v2/a/n/blobs/uploads/1?_state=a%2Bb%3D&x=&digest=" HELLO_URL},
-        {OPENED("1"), "/v2/a/n/blobs/uploads/1?digest=" HELLO_URL},
-        {OPENED("uploads/1"), "/v2/a/n/blobs/uploads/uploads/1?digest=" HELLO_URL},
-        {OPENED("../uploads/1?s=1"), "/v2/a/n/blobs/uploads/1?s=1&digest=" HELLO_URL},
-        {absolute, "/v2/x?_state=a%2Bb%3D&digest=" HELLO_URL},
-        {fragment, "/v2/x?digest=" HELLO_URL},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct fake_http_rule rules[] = {
-            {"POST", "/v2/a/n/blobs/uploads/", .response = cases[i][0]},
-            {"PUT", "/", .response = CREATED(HELLO)}};
-        fake_http_set(fixture->fake, rules, 2);
-        struct err err = ERR_INIT;
-        if (put_hello(fixture, &err) < 0)
-            fail_msg("%s: %s", cases[i][0], err.text);
-        assert_int_equal(fake_http_count(fixture->fake), 2);
-        const struct fake_http_request *opened = fake_http_at(fixture->fake, 0);
-        assert_string_equal(fake_http_header(opened, "Content-Length"), "0");
-        assert_null(fake_http_header(opened, "Content-Type"));
-        const struct fake_http_request *sent = fake_http_at(fixture->fake, 1);
-        cleanup_free char *target = strdup(sent->target);
-        for (char *p = target; (p = strstr(p, "%3a")) != NULL;) /* either case is right */
-            p[2] = 'A';
-        assert_string_equal(target, cases[i][1]);
-        assert_string_equal(sent->body, "hello");
-        assert_string_equal(fake_http_header(sent, "Content-Length"), "5");
-        assert_string_equal(fake_http_header(sent, "Content-Type"), "application/octet-stream");
-    }
-}
-
-static void upload_to_another_origin(void **state)
-{
-    struct registry_fixture *fixture = *state;
-    struct fake_http *other = NULL;
-    assert_int_equal(fake_http_start(NULL, NULL, NULL, &other, NULL), 0);
-    cleanup_free char *opened = NULL;
-    assert_true(asprintf(&opened, OPENED("http://localhost:%d/up"), fake_http_port(other)) > 0);
-    struct fake_http_rule open = {"POST", "", .response = opened};
-    struct fake_http_rule put = {"PUT", "/up", .response = CREATED(HELLO)};
-    fake_http_set(fixture->fake, &open, 1);
-    fake_http_set(other, &put, 1);
-    struct err err = ERR_INIT;
-    assert_int_equal(put_hello(fixture, &err), 0);
-    assert_string_equal(fake_http_at(other, 0)->body, "hello");
-    fake_http_stop(other);
-}
-
-static void sessions_that_do_not_open(void **state)
-{
-    struct registry_fixture *fixture = *state;
-    static const struct {
-        const char *response;
-        enum err_code code;
-        size_t requests;
-    } cases[] = {
-        {STATUS("202 Accepted"), ERR_DAMAGED, 1},
-        {OPENED(""), ERR_DAMAGED, 1},
-        {OPENED("http://other.example/up"), ERR_REFUSED, 1},
-        {OPENED("file:///etc/passwd"), ERR_REFUSED, 1},
-        {STATUS("200 OK"), ERR_REFUSED, 1},
-        {STATUS("401 Unauthorized"), ERR_DENIED, 1},
-        {STATUS("404 Not Found"), ERR_NOT_FOUND, 1},
-        {STATUS("429 Too Many Requests"), ERR_REFUSED, REGISTRY_RETRY_MAX},
-        {STATUS("503 Away"), ERR_REFUSED, REGISTRY_RETRY_MAX},
-        {"HTTP/1.1 302 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", ERR_REFUSED, 1},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct fake_http_rule rule = {"POST", "", .response = cases[i].response};
-        fake_http_set(fixture->fake, &rule, 1);
-        struct err err = ERR_INIT;
-        assert_true(put_hello(fixture, &err) < 0);
-        assert_int_equal(err.code, cases[i].code);
-        assert_int_equal(fake_http_count(fixture->fake), cases[i].requests);
-    }
-}
-
 /* Some registries refuse HEAD; a GET is broken off behind its head then. */
 static void blobs_are_found_without_head(void **state)
 {
@@ -215,99 +114,6 @@ static void blobs_are_found_without_head(void **state)
         assert_int_equal(fake_http_count(fixture->fake), 2);
         assert_string_equal(fake_http_header(fake_http_at(fixture->fake, 1), "Range"), "bytes=0-0");
     }
-}
-
-static void other_successes_of_an_upload(void **state)
-{
-    struct registry_fixture *fixture = *state;
-    static const char *const answers[] = {
-        STATUS("200 OK"), "HTTP/1.1 204 No Content\r\n\r\n", STATUS("201 Created"),
-        "HTTP/1.1 201 CREATED\r\nContent-Type: text/html; charset=utf-8\r\n"
-        "Content-Length: 0\r\n\r\n"};
-    /* Without a digest in the answer the registry is asked. */
-    static const char present[] = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
-    for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
-        struct fake_http_rule rules[] = {{"POST", "", .response = OPENED("/up")},
-                                         {"PUT", "/up", .response = answers[i]},
-                                         {"HEAD", "/v2/a/n/blobs/" HELLO, .response = present}};
-        fake_http_set(fixture->fake, rules, 3);
-        assert_int_equal(put_hello(fixture, NULL), 0);
-        assert_int_equal(fake_http_count(fixture->fake), 3);
-    }
-}
-
-static void uploads_that_are_not_confirmed_fail(void **state)
-{
-    struct registry_fixture *fixture = *state;
-    static const struct {
-        const char *put;
-        const char *head;
-        enum err_code code;
-    } cases[] = {
-        {CREATED(OTHER), STATUS("200 OK"), ERR_DIGEST},
-        {CREATED("nonsense"), STATUS("200 OK"), ERR_DIGEST},
-        {STATUS("201 Created"), STATUS("404 Not Found"), ERR_REFUSED},
-        {STATUS("201 Created"), "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", ERR_DIGEST},
-        {STATUS("201 Created"), STATUS("500 Oops"), ERR_REFUSED},
-        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi",
-         STATUS("200 OK"), ERR_DAMAGED},
-        {STATUS("202 Accepted"), STATUS("200 OK"), ERR_REFUSED},
-        {STATUS("401 Unauthorized"), STATUS("200 OK"), ERR_DENIED},
-        {STATUS("404 Not Found"), STATUS("200 OK"), ERR_NOT_FOUND},
-        {STATUS("413 Too Large"), STATUS("200 OK"), ERR_REFUSED},
-        {STATUS("500 Oops"), STATUS("200 OK"), ERR_REFUSED},
-        {"HTTP/1.1 307 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", STATUS("200 OK"),
-         ERR_REFUSED},
-        {"HTTP/1.1 400 Bad\r\nContent-Length: 65\r\n\r\n"
-         "{\"errors\":[{\"code\":\"DIGEST_INVALID\",\"message\":\"not the digest\"}]}",
-         STATUS("200 OK"), ERR_DIGEST},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct fake_http_rule rules[] = {{"POST", "", .response = OPENED("/up?s=1")},
-                                         {"PUT", "/up", .response = cases[i].put},
-                                         {"HEAD", "", .response = cases[i].head},
-                                         {"DELETE", "/up?s=1", .response = STATUS("204 Gone")}};
-        fake_http_set(fixture->fake, rules, 4);
-        struct err err = ERR_INIT;
-        int rc = put_hello(fixture, &err);
-        if (rc >= 0 || err.code != cases[i].code)
-            fail_msg("case %zu: %d %s", i, rc, err.text);
-    }
-}
-
-/* A refused or cancelled upload leaves no session behind. */
-static void failed_sessions_are_abandoned(void **state)
-{
-    struct registry_fixture *fixture = *state;
-    registry_fixture_rules(fixture, {"POST", "", .response = OPENED("/up?s=1")},
-                           {"PUT", "/up", .response = STATUS("500 Oops")},
-                           {"DELETE", "/up", .response = STATUS("500 Oops")});
-    struct err err = ERR_INIT;
-    assert_true(put_hello(fixture, &err) < 0);
-    assert_int_equal(fake_http_count(fixture->fake), 3);
-    assert_string_equal(fake_http_at(fixture->fake, 2)->method, "DELETE");
-    assert_string_equal(fake_http_at(fixture->fake, 2)->target, "/up?s=1");
-    registry_fixture_rules(fixture, {"POST", "", .response = OPENED("/up")},
-                           {"PUT", "/up", .response = "", .end = FAKE_CLOSE});
-    assert_int_equal(put_hello(fixture, NULL), -EHOSTUNREACH);
-    assert_int_equal(fake_http_count(fixture->fake), 2); /* nobody to tell it to */
-}
-
-static void early_success_is_no_success(void **state)
-{
-    struct registry_fixture *fixture = *state;
-    registry_fixture_rules(fixture, {"POST", "", .response = OPENED("/up")},
-                           {"PUT", "/up", .response = CREATED(HELLO), .skip_body = true,
-                            .no_continue = true, .end = FAKE_CLOSE},
-                           {"DELETE", "", .response = STATUS("204 Gone")});
-    struct digest digest = hello_digest();
-    cleanup_free char *bytes = registry_fixture_noise(32 << 20, 1);
-    cleanup_fd int fd = registry_fixture_file(bytes, 32 << 20);
-    struct err err = ERR_INIT;
-    struct remote_upload upload = {.sessions = NULL};
-    assert_true(fixture->remote->ops->blob_put(fixture->remote, "n", &digest, fd, 32 << 20, NULL,
-                                               NULL, &upload, &err) < 0);
-    assert_true(err.code == ERR_DAMAGED || err.code == ERR_UNREACHABLE);
 }
 
 static void downloads(void **state)
@@ -446,43 +252,16 @@ static void stores_take_nothing_wrong(void **state)
     assert_int_equal(scratch_teardown(&scratch_state), 0);
 }
 
-static void fault_point_ends_an_upload(void **state)
-{
-    struct registry_fixture *fixture = *state;
-    registry_fixture_rules(fixture, {"POST", "", .response = OPENED("/up")},
-                           {"DELETE", "/up", .response = STATUS("204 Gone")});
-    setenv("VARVE_FAULT", "registry.upload-opened=eio", 1);
-    int rc = put_hello(fixture, NULL);
-    unsetenv("VARVE_FAULT");
-#ifdef VARVE_FAULT_POINTS
-    assert_int_equal(rc, -EIO);
-    assert_int_equal(fake_http_count(fixture->fake), 2);
-#else
-    assert_int_equal(rc, -EREMOTEIO); /* no rule for the PUT */
-#endif
-}
-
 #define test(name)                                                                                 \
     cmocka_unit_test_setup_teardown(name, registry_fixture_setup, registry_fixture_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(stat_tells_presence_and_size),
-        test(stat_believes_no_nonsense),
-        test(upload_addresses_are_resolved),
-        test(upload_to_another_origin),
-        test(sessions_that_do_not_open),
-        test(blobs_are_found_without_head),
-        test(other_successes_of_an_upload),
-        test(uploads_that_are_not_confirmed_fail),
-        test(failed_sessions_are_abandoned),
-        test(early_success_is_no_success),
-        test(downloads),
-        test(failure_of_the_sink_comes_through),
-        test(silence_can_be_ended),
+        test(stat_tells_presence_and_size),      test(stat_believes_no_nonsense),
+        test(blobs_are_found_without_head),      test(downloads),
+        test(failure_of_the_sink_comes_through), test(silence_can_be_ended),
         test(stores_take_nothing_wrong),
-        test(fault_point_ends_an_upload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,498 @@
+#include "registry_session.h"
+
+#include "clock.h"
+#include "registry_call.h"
+#include "registry_error.h"
+#include "registry_url.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+    ABANDON_TIMEOUT_S = 5, /* for the one request that tidies up after a failed upload */
+};
+
+/* The refusals that say that the session, not the request, is at fault. */
+static const char *const session_codes[] = {"BLOB_UPLOAD_UNKNOWN", "BLOB_UPLOAD_INVALID",
+                                            "RANGE_INVALID"};
+/* Those that say that the bytes are not the ones that were announced. */
+static const char *const bytes_codes[] = {"DIGEST_INVALID", "SIZE_INVALID"};
+
+static void forget(struct registry_session *session)
+{
+    free(steal_ptr(session->location));
+    session->offset = 0;
+    session->best = 0;
+    session->reach = 0;
+    session->used = false;
+    session->broken = false;
+    session->refused = false;
+}
+
+void registry_session_free(struct registry_session *session)
+{
+    forget(session);
+    registry_http_response_free(&session->response);
+}
+
+static int on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct registry_session *session = arg;
+    (void)total;
+    if (done < session->body_done) /* it is sent again from its beginning */
+        session->body_done = 0;
+    session->sent += done - session->body_done;
+    session->body_done = done;
+    if (!session->progress)
+        return 0;
+    return session->progress(session->arg, session->body_offset + done, session->total);
+}
+
+static struct registry_call make_call(struct registry_session *session,
+                                      enum registry_http_method method, const char *url)
+{
+    session->body_offset = session->offset;
+    session->body_done = 0;
+    return (struct registry_call){
+        .request = {.method = method,
+                    .url = url,
+                    .body_fd = -1,
+                    .progress = on_progress,
+                    .progress_arg = session},
+        .repeat = REGISTRY_REPEAT_SAFE,
+        .repository = session->repository,
+        .actions = "pull,push",
+    };
+}
+
+/* Keeps an answer that was no success, and its sentence. Takes the response over. */
+static int keep(struct registry_session *session, struct registry_http_response *response, int step)
+{
+    err_clear(&session->cause);
+    (void)registry_error_refusal(response, &session->cause);
+    registry_http_response_free(&session->response);
+    session->response = *response;
+    session->answered = true;
+    *response = (struct registry_http_response){0};
+    return step;
+}
+
+static int refuse(struct registry_session *session, const struct registry_http_response *response,
+                  struct err *err)
+{
+    session->refused = true;
+    return registry_error_refusal(response, err);
+}
+
+static int keep_cause(struct registry_session *session, const struct err *cause, int step)
+{
+    session->cause = *cause;
+    session->answered = false;
+    return step;
+}
+
+static int fail_with(struct registry_session *session, int step, const char *cause)
+{
+    err_clear(&session->cause);
+    (void)err_fail(&session->cause, ERR_REFUSED, "%s", cause);
+    session->answered = false;
+    return step;
+}
+
+int registry_session_fail(const struct registry_session *session, struct err *err)
+{
+    if (session->cause.code == ERR_NONE)
+        return err_fail(err, ERR_REFUSED,
+                        "the registry takes bytes of the upload and does not have them afterwards");
+    return err_pass(err, -session->cause.num, &session->cause);
+}
+
+static bool has_code_of(const struct registry_http_response *response, const char *const *codes,
+                        size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (registry_error_has_code(response, codes[i]))
+            return true;
+    return false;
+}
+
+/* The newest address counts; an answer without one leaves it as it is. */
+static int take_location(struct registry_session *session,
+                         const struct registry_http_response *response, struct err *err)
+{
+    if (!response->location)
+        return 0;
+    char *location;
+    int rc = registry_http_location(session->registry->http, response, &location, err);
+    if (rc < 0)
+        return rc;
+    free(session->location);
+    session->location = location;
+    return 0;
+}
+
+static void take_chunk_min(struct registry_session *session,
+                           const struct registry_http_response *response)
+{
+    const char *value = response->chunk_min_length;
+    if (!value || *value < '0' || *value > '9' || strlen(value) > 18)
+        return;
+    char *end;
+    unsigned long long min = strtoull(value, &end, 10);
+    session->chunk_min = *end == '\0' ? min : 0;
+}
+
+static int open_answered(struct registry_session *session,
+                         const struct registry_http_response *response, struct err *err)
+{
+    forget(session);
+    session->chunk_min = 0;
+    if (!response->location)
+        return err_fail(err, ERR_DAMAGED, "the registry answered %ld without an address",
+                        response->status);
+    take_chunk_min(session, response);
+    return take_location(session, response, err);
+}
+
+/* An empty value takes out the header that curl gives to forms. */
+static const char *const no_type[] = {"Content-Type:", NULL};
+
+int registry_session_open(struct registry_session *session, struct err *err)
+{
+    cleanup_free char *url = NULL;
+    int rc =
+        registry_make_url(session->registry, session->repository, "blobs", "uploads/", &url, err);
+    if (rc < 0)
+        return rc;
+    struct registry_call call = make_call(session, REGISTRY_HTTP_POST, url);
+    call.request.headers = no_type;
+    cleanup_http_response struct registry_http_response response = {0};
+    rc = registry_call_perform(session->registry, &call, &response, err);
+    if (rc < 0)
+        return rc;
+    if (response.status != 202)
+        return registry_error_refusal(&response, err);
+    return open_answered(session, &response, err);
+}
+
+/* "<uploads>?mount=<digest>&from=<repository>" */
+static int mount_url(const struct registry_session *session, const struct digest *digest,
+                     const char *from, char **ret, struct err *err)
+{
+    cleanup_free char *url = NULL;
+    cleanup_free char *mount = NULL;
+    int rc =
+        registry_make_url(session->registry, session->repository, "blobs", "uploads/", &url, err);
+    if (rc == 0)
+        rc = registry_url_add_query(url, "mount", digest_format(digest).s, &mount, err);
+    if (rc == 0)
+        rc = registry_url_add_query(mount, "from", from, ret, err);
+    return rc;
+}
+
+int registry_session_mount(struct registry_session *session, const struct digest *digest,
+                           const char *from, struct err *err)
+{
+    cleanup_free char *url = NULL;
+    int rc = mount_url(session, digest, from, &url, err);
+    if (rc < 0)
+        return rc;
+    struct registry_call call = make_call(session, REGISTRY_HTTP_POST, url);
+    call.request.headers = no_type;
+    call.from = from;
+    struct err failure = ERR_INIT;
+    cleanup_http_response struct registry_http_response response = {0};
+    rc = registry_call_perform(session->registry, &call, &response, &failure);
+    if (rc < 0 && failure.code == ERR_DENIED)
+        return 0;
+    if (rc < 0)
+        return err_pass(err, rc, &failure);
+    if (response.status == 201)
+        return 1;
+    /* Whatever else it is, an upload without a mount finds out what is wrong. */
+    if (response.status == 202 && open_answered(session, &response, &failure) < 0)
+        forget(session);
+    return 0;
+}
+
+int registry_session_take(struct registry_session *session, const char *location, uint64_t offset,
+                          uint64_t size, struct err *err)
+{
+    const struct registry_http_response from = {.url = session->registry->base,
+                                                .location = (char *)location};
+    char *address;
+    int rc = registry_http_location(session->registry->http, &from, &address, err);
+    if (rc < 0)
+        return rc;
+    forget(session);
+    session->location = address;
+    session->offset = offset;
+    session->best = offset;
+    session->reach = size; /* how much the other attempt had sent is not known */
+    session->broken = true;
+    return 0;
+}
+
+int registry_session_range(const char *value, bool sole, uint64_t *ret, struct err *err)
+{
+    const char *at = value;
+    if (strncasecmp(at, "bytes", 5) == 0 && (at[5] == '=' || at[5] == ' '))
+        at += 6;
+    if (at[0] != '0' || at[1] != '-' || at[2] < '0' || at[2] > '9' || strlen(at + 2) > 18)
+        return err_fail(err, ERR_DAMAGED, "the registry says that it has the bytes '%.40s'", value);
+    char *end;
+    unsigned long long last = strtoull(at + 2, &end, 10);
+    if (*end != '\0')
+        return err_fail(err, ERR_DAMAGED, "the registry says that it has the bytes '%.40s'", value);
+    *ret = last == 0 && !sole ? 0 : last + 1;
+    return 0;
+}
+
+static void note_offset(struct registry_session *session, uint64_t offset)
+{
+    session->offset = offset;
+    session->used = session->used || offset > 0;
+    if (offset <= session->best)
+        return;
+    session->best = offset;
+    registry_retry_progress(&session->retry);
+}
+
+/* Takes the offset that an answer gives. DONE, or LOST when it cannot be one of this session. */
+static int take_offset(struct registry_session *session,
+                       const struct registry_http_response *response, bool sole)
+{
+    uint64_t offset = 0;
+    struct err failure = ERR_INIT;
+    if (registry_session_range(response->range, sole, &offset, &failure) < 0)
+        return keep_cause(session, &failure, REGISTRY_STEP_LOST);
+    if (offset > session->reach) {
+        (void)err_fail(&failure, ERR_REFUSED,
+                       "the registry says that it has %" PRIu64 " bytes, but only %" PRIu64
+                       " were sent",
+                       offset, session->reach);
+        return keep_cause(session, &failure, REGISTRY_STEP_LOST);
+    }
+    note_offset(session, offset);
+    return REGISTRY_STEP_DONE;
+}
+
+/* Sends a body; a failure of the connection is a step. */
+static int send_body(struct registry_session *session, struct registry_call *call,
+                     const struct registry_session_body *body, struct registry_http_response *ret,
+                     struct err *err)
+{
+    struct err failure = ERR_INIT;
+    call->repeat = REGISTRY_REPEAT_NEVER;
+    call->request.body = body->bytes ? body->bytes : body->size == 0 ? "" : NULL;
+    call->request.body_fd = body->fd;
+    call->request.body_offset = body->offset;
+    call->request.body_size = body->size;
+    if (body->offset + body->size > session->reach)
+        session->reach = body->offset + body->size;
+    int rc = registry_call_perform(session->registry, call, ret, &failure);
+    if (rc == 0 && ret->body_complete && session->body_done < body->size)
+        session->sent += body->size - session->body_done;
+    if (rc == 0)
+        return REGISTRY_STEP_DONE;
+    if (body->size > 0)
+        session->broken = true;
+    if (registry_retry_is_lost(&failure))
+        return keep_cause(session, &failure, REGISTRY_STEP_WAIT);
+    return err_pass(err, rc, &failure);
+}
+
+static bool is_unknown_request(long status)
+{
+    return status == 405 || status == 411 || status == 415 || status == 501;
+}
+
+/* What a refused body means, whichever way it went. */
+static int judge_refusal(struct registry_session *session, struct registry_http_response *response,
+                         struct err *err)
+{
+    long status = response->status;
+    if (status == 413)
+        return keep(session, response, REGISTRY_STEP_TOO_LARGE);
+    session->broken = true;
+    if (registry_retry_is_passing(response))
+        return keep(session, response, REGISTRY_STEP_WAIT);
+    if (status == 404 || status == 409 || status == 410 || status == 416 ||
+        has_code_of(response, session_codes, ARRAY_SIZE(session_codes)))
+        return keep(session, response, REGISTRY_STEP_ASK);
+    return refuse(session, response, err);
+}
+
+/* What a refused chunk means. A registry that has taken none yet may know no chunks. */
+static int judge_patch(struct registry_session *session, struct registry_http_response *response,
+                       struct err *err)
+{
+    bool lost =
+        response->status == 404 && !has_code_of(response, session_codes, ARRAY_SIZE(session_codes));
+    if (!session->used && (lost || is_unknown_request(response->status)))
+        return keep(session, response, REGISTRY_STEP_OTHER_WAY);
+    return judge_refusal(session, response, err);
+}
+
+static bool is_success(long status)
+{
+    return status == 200 || status == 201 || status == 202 || status == 204;
+}
+
+int registry_session_patch(struct registry_session *session,
+                           const struct registry_session_body *body, struct err *err)
+{
+    char range[64];
+    snprintf(range, sizeof range, "Content-Range: %" PRIu64 "-%" PRIu64, body->offset,
+             body->offset + body->size - 1);
+    const char *const headers[] = {"Content-Type: application/octet-stream", range, NULL};
+    struct registry_call call = make_call(session, REGISTRY_HTTP_PATCH, session->location);
+    call.request.headers = headers;
+    cleanup_http_response struct registry_http_response response = {0};
+    int step = send_body(session, &call, body, &response, err);
+    if (step != REGISTRY_STEP_DONE)
+        return step;
+    if (!is_success(response.status))
+        return judge_patch(session, &response, err);
+    int rc = registry_error_if_web_page(&response, err);
+    if (rc == 0)
+        rc = take_location(session, &response, err);
+    if (rc < 0)
+        return rc;
+    session->used = true;
+    if (!response.body_complete && !response.range)
+        return fail_with(session, REGISTRY_STEP_ASK,
+                         "the registry answered before it had all bytes of a chunk");
+    if (response.range)
+        return take_offset(session, &response, body->offset + body->size == 1);
+    note_offset(session, body->offset + body->size);
+    return REGISTRY_STEP_DONE;
+}
+
+static int look(struct registry_session *session, const struct digest *digest, uint64_t *ret_size,
+                struct err *err)
+{
+    return registry_blob_stat(&session->registry->remote, session->repository, digest,
+                              session->progress, session->arg, ret_size, err);
+}
+
+/* The registry confirms by 201 and its digest header; one that sends no header is asked. */
+static int confirm(struct registry_session *session, const struct digest *digest, uint64_t size,
+                   const struct registry_http_response *response, struct err *err)
+{
+    if (!response->body_complete)
+        return err_fail(err, ERR_DAMAGED, "the registry answered %ld before it had all bytes",
+                        response->status);
+    int rc = registry_error_if_web_page(response, err);
+    if (rc < 0)
+        return rc;
+    if (response->content_digest)
+        return registry_error_if_other_digest(response, digest, err);
+    uint64_t have = UINT64_MAX;
+    rc = look(session, digest, &have, err);
+    if (rc == 0)
+        rc = err_fail(err, ERR_REFUSED, "the registry took it but does not have it");
+    else if (rc == 1 && have != size && have != UINT64_MAX)
+        rc = err_fail(err, ERR_DIGEST,
+                      "the registry has it with %" PRIu64 " instead of %" PRIu64 " bytes", have,
+                      size);
+    return rc < 0 ? rc : 0;
+}
+
+/* What a closing PUT that was refused means. Some registries want a body in it, others none; that
+ * is told by various statuses. */
+static int judge_put(struct registry_session *session, struct registry_http_response *response,
+                     struct err *err)
+{
+    bool other_bytes = has_code_of(response, bytes_codes, ARRAY_SIZE(bytes_codes));
+    if (other_bytes && session->broken)
+        return keep(session, response, REGISTRY_STEP_LOST);
+    if (other_bytes)
+        return refuse(session, response, err);
+    bool other_way = response->status == 400 || is_unknown_request(response->status);
+    if (other_way && !has_code_of(response, session_codes, ARRAY_SIZE(session_codes)))
+        return keep(session, response, REGISTRY_STEP_OTHER_WAY);
+    return judge_refusal(session, response, err);
+}
+
+int registry_session_put(struct registry_session *session, const struct digest *digest,
+                         const struct registry_session_body *body, struct err *err)
+{
+    cleanup_free char *url = NULL;
+    int rc = registry_url_add_digest(session->location, digest, &url, err);
+    if (rc < 0)
+        return rc;
+    static const char *const headers[] = {"Content-Type: application/octet-stream", NULL};
+    struct registry_call call = make_call(session, REGISTRY_HTTP_PUT, url);
+    call.request.headers = headers;
+    cleanup_http_response struct registry_http_response response = {0};
+    int step = send_body(session, &call, body, &response, err);
+    if (step != REGISTRY_STEP_DONE)
+        return step;
+    if (response.status != 201 && response.status != 200 && response.status != 204)
+        return judge_put(session, &response, err);
+    rc = confirm(session, digest, body->offset + body->size, &response, err);
+    return rc < 0 ? rc : REGISTRY_STEP_DONE;
+}
+
+int registry_session_ask(struct registry_session *session, struct err *err)
+{
+    struct registry_call call = make_call(session, REGISTRY_HTTP_GET, session->location);
+    cleanup_http_response struct registry_http_response response = {0};
+    int rc = registry_call_perform(session->registry, &call, &response, err);
+    if (rc < 0)
+        return rc;
+    if (registry_retry_is_passing(&response))
+        return registry_error_refusal(&response, err);
+    if (!is_success(response.status))
+        return keep(session, &response, REGISTRY_STEP_LOST);
+    rc = take_location(session, &response, err);
+    if (rc < 0)
+        return rc;
+    if (response.range)
+        return take_offset(session, &response, session->reach == 1);
+    if (session->reach == 0) /* nothing was sent, so nothing is there */
+        return REGISTRY_STEP_DONE;
+    return fail_with(session, REGISTRY_STEP_LOST,
+                     "the registry does not say how much of the upload it has");
+}
+
+static int is_late(void *arg, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return clock_now_ms() > *(const int64_t *)arg;
+}
+
+/* A courtesy without a guarantee: sessions also expire, and docker-registry 2.8 answers 404 once a
+ * body broke off and leaves such a session to its own purge. */
+void registry_session_abandon(struct registry_session *session)
+{
+    if (!session->location)
+        return;
+    int64_t until_ms = clock_now_ms() + ABANDON_TIMEOUT_S * INT64_C(1000);
+    struct registry_call call = make_call(session, REGISTRY_HTTP_DELETE, session->location);
+    call.request.progress = is_late; /* who was told to stop would not get so far */
+    call.request.progress_arg = &until_ms;
+    call.repeat = REGISTRY_REPEAT_NEVER;
+    cleanup_http_response struct registry_http_response response = {0};
+    (void)registry_call_perform(session->registry, &call, &response, NULL);
+    forget(session);
+}
+
+int registry_session_wait(struct registry_session *session, struct err *err)
+{
+    const struct registry_waiter waiter = {.progress = session->progress,
+                                           .arg = session->arg,
+                                           .done = session->offset,
+                                           .total = session->total};
+    return registry_call_wait(session->registry, &session->retry,
+                              session->answered ? &session->response : NULL, &waiter, err);
+}
+
+int registry_session_is_there(struct registry_session *session, const struct digest *digest,
+                              uint64_t size, struct err *err)
+{
+    uint64_t have = UINT64_MAX;
+    int rc = look(session, digest, &have, err);
+    return rc == 1 ? have == size || have == UINT64_MAX : rc;
+}

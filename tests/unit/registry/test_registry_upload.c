@@ -1,0 +1,563 @@
+#include "registry_upload.h"
+
+#include "registry_fixture.h"
+#include "registry_session.h"
+#include "upload_fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum {
+    MIB = 1 << 20,
+    CHUNK = REGISTRY_CHUNK_BYTES,
+    LARGE = 2 * CHUNK + CHUNK / 2 + 3, /* three chunks */
+};
+
+static char *large; /* LARGE bytes */
+
+/* A push that must succeed; what came of it. */
+static struct remote_upload pushed(struct upload_fixture *fixture, const char *what,
+                                   const char *repository, const void *bytes, size_t len)
+{
+    struct remote_upload upload = {.sessions = &fixture->sessions};
+    struct err err = ERR_INIT;
+    if (upload_fixture_push(fixture, repository, bytes, len, &upload, &err) < 0)
+        fail_msg("%s: %s; %s", what, err.text, err.hint);
+    upload_fixture_has(fixture, repository, bytes, len);
+    assert_null(fixture->session.location); /* forgotten */
+    return upload;
+}
+
+static struct err refused(struct upload_fixture *fixture, const void *bytes, size_t len)
+{
+    struct remote_upload upload = {.sessions = &fixture->sessions};
+    struct err err = ERR_INIT;
+    assert_true(upload_fixture_push(fixture, "a/n", bytes, len, &upload, &err) < 0);
+    return err;
+}
+
+static void small_blobs_take_two_requests(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const size_t sizes[] = {0, 1, 1000, CHUNK};
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        upload_fixture_config(fixture, "{}");
+        struct remote_upload upload = pushed(fixture, "small", "a/n", large, sizes[i]);
+        assert_int_equal(upload.sent, sizes[i]);
+        assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
+        assert_int_equal(upload_fixture_count(fixture, "POST"), 1);
+        assert_int_equal(upload_fixture_count(fixture, "PUT"), 1);
+        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 0);
+    }
+    assert_int_equal(fixture->saves, 0);
+}
+
+static const char *header_of(const json_t *record, const char *name)
+{
+    const char *value =
+        json_string_value(json_object_get(json_object_get(record, "headers"), name));
+    return value ? value : "";
+}
+
+static void large_blobs_go_in_chunks(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    struct remote_upload upload = pushed(fixture, "large", "a/n", large, LARGE);
+    assert_int_equal(upload.sent, LARGE);
+    assert_int_equal(upload.restarts, 0);
+    assert_int_equal(upload.resumed_at, 0);
+    assert_int_equal(upload_fixture_count(fixture, "PATCH"), 3);
+    assert_int_equal(fixture->saves, 4); /* opened, and after each chunk */
+    json_t *log = fake_registry_log(fixture->fake, 1);
+    size_t i;
+    json_t *record;
+    uint64_t offset = 0;
+    json_array_foreach (log, i, record) {
+        const char *method = json_string_value(json_object_get(record, "method"));
+        if (strcmp(method, "PUT") == 0)
+            assert_string_equal(header_of(record, "content-length"), "0");
+        if (strcmp(method, "PATCH") != 0)
+            continue;
+        uint64_t size = (uint64_t)json_integer_value(json_object_get(record, "bytes"));
+        char range[64];
+        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)offset,
+                 (unsigned long long)(offset + size - 1));
+        assert_string_equal(header_of(record, "content-range"), range);
+        assert_string_equal(header_of(record, "content-type"), "application/octet-stream");
+        assert_true(size <= CHUNK);
+        offset += size;
+    }
+    json_decref(log);
+    assert_int_equal(offset, LARGE);
+}
+
+/* A body that breaks off anywhere: what the registry kept is not sent again. */
+static void chunks_that_break_off(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const int reads[] = {0, 1, 65536, CHUNK - 1};
+    static const char *const ends[] = {"close", "reset"};
+    static const struct {
+        const char *habit;
+        int restarts;
+        uint64_t again_max; /* bytes */
+    } habits[] = {{"keep", 0, CHUNK}, {"drop", 0, CHUNK}, {"forget", 1, 2 * CHUNK}};
+    for (size_t i = 0; i < ARRAY_SIZE(reads) * ARRAY_SIZE(ends) * ARRAY_SIZE(habits); i++) {
+        size_t habit = i % ARRAY_SIZE(habits);
+        const char *end = ends[i / ARRAY_SIZE(habits) % ARRAY_SIZE(ends)];
+        int read = reads[i / ARRAY_SIZE(habits) / ARRAY_SIZE(ends)];
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{'settings':{'interrupted':'%s'},'rules':[{'method':'PATCH','nth':2,'read':%d,"
+                 "'end':'%s'}]}",
+                 habits[habit].habit, read, end);
+        upload_fixture_config(fixture, config);
+        struct remote_upload upload = pushed(fixture, config, "a/n", large, LARGE);
+        assert_int_equal(upload.restarts, habits[habit].restarts);
+        assert_in_range(upload_fixture_bytes(fixture), LARGE, LARGE + habits[habit].again_max);
+        assert_true(upload.sent >= LARGE);
+    }
+}
+
+static void failures_after_the_body(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const int statuses[] = {408, 429, 500, 502, 503, 504};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses) * 2; i++) {
+        bool done = i % 2;
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{'rules':[{'method':'PATCH','nth':2,'work':%s,'status':%d}]}",
+                 done ? "true" : "false", statuses[i / 2]);
+        upload_fixture_config(fixture, config);
+        struct remote_upload upload = pushed(fixture, config, "a/n", large, LARGE);
+        assert_int_equal(upload.restarts, 0);
+        assert_in_range(upload.sent, LARGE, LARGE + CHUNK);
+        if (done && statuses[i / 2] != 429)
+            assert_int_equal(upload.sent, LARGE);
+    }
+}
+
+/* The answer to the closing PUT is lost, or is a failure, and the work was done. */
+static void closing_answers_that_are_lost(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const char *const rules[] = {
+        "{'rules':[{'method':'PUT','nth':1,'send_head':0}]}",
+        "{'rules':[{'method':'PUT','nth':1,'send_head':20,'end':'reset'}]}",
+        "{'rules':[{'method':'PUT','nth':1,'work':true,'status':500}]}",
+        "{'rules':[{'method':'PUT','nth':1,'work':true,'status':504}]}",
+        "{'rules':[{'method':'PUT','nth':1,'work':true,'status':404}]}",
+        "{'rules':[{'method':'PUT','nth':1,'work':true,'status':416}]}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rules) * 2; i++) {
+        size_t len = i % 2 ? LARGE : 1000;
+        upload_fixture_config(fixture, rules[i / 2]);
+        struct remote_upload upload = pushed(fixture, rules[i / 2], "a/n", large, len);
+        assert_int_equal(upload.sent, len);
+        assert_int_equal(upload.restarts, 0);
+        /* curl sends again what a kept connection swallowed. */
+        assert_in_range(upload_fixture_count(fixture, "PUT"), 1, 2);
+    }
+}
+
+/* The closing PUT fails and nothing was done. */
+static void closing_requests_that_fail(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const char *const rules[] = {
+        "{'rules':[{'method':'PUT','nth':1,'status':500}]}",
+        "{'rules':[{'method':'PUT','nth':1,'status':416}]}",
+        "{'rules':[{'method':'PUT','nth':1,'times':2,'read':0,'end':'reset'}]}",
+        "{'rules':[{'method':'PUT','nth':1,'status':404,'body':{'errors':[{'code':"
+        "'BLOB_UPLOAD_UNKNOWN'}]}}]}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rules) * 2; i++) {
+        size_t len = i % 2 ? LARGE : 1000;
+        upload_fixture_config(fixture, rules[i / 2]);
+        struct remote_upload upload = pushed(fixture, rules[i / 2], "a/n", large, len);
+        assert_int_equal(upload.restarts, 0);
+        if (len == LARGE)
+            assert_int_equal(upload.sent, LARGE);
+    }
+}
+
+/* Offsets that a registry tells in its own way, after a 416 that is not true. */
+static void offsets_are_asked_for(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const struct {
+        const char *settings;
+        int restarts;
+    } cases[] = {
+        {"", 0},
+        {"'range':'bytes=0-{last}'", 0},
+        {"'range':null", 1}, /* nobody can tell how far it is */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{'settings':{%s},'rules':[{'method':'PATCH','nth':2,'status':416}]}",
+                 cases[i].settings);
+        upload_fixture_config(fixture, config);
+        struct remote_upload upload = pushed(fixture, config, "a/n", large, LARGE);
+        assert_int_equal(upload.restarts, cases[i].restarts);
+    }
+    /* More than was sent is nobody's upload. */
+    static const char lies[] =
+        "{'rules':[{'method':'PATCH','nth':2,'status':500},"
+        "{'method':'GET','path':'*/uploads/*','nth':1,'headers':{'Range':'0-99999999'}}]}";
+    upload_fixture_config(fixture, lies);
+    assert_int_equal(pushed(fixture, lies, "a/n", large, LARGE).restarts, 1);
+    /* Less than was confirmed is believed. */
+    static const char less[] = "{'settings':{'strict_state':false},'rules':[{'method':'PATCH',"
+                               "'nth':2,'times':1,'headers':{'Range':'0-0'}}]}";
+    upload_fixture_config(fixture, less);
+    (void)pushed(fixture, less, "a/n", large, LARGE);
+}
+
+/* A limit on bodies is found out once. */
+static void bodies_that_are_too_large(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
+    struct remote_upload upload = pushed(fixture, "413", "a/n", large, LARGE);
+    assert_int_equal(upload.restarts, 0);
+    assert_int_equal(upload_fixture_count(fixture, "PATCH"), 2 + (LARGE + 2 * MIB - 1) / (2 * MIB));
+    upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
+    (void)pushed(fixture, "413", "b/n", large, 5 * MIB);
+    assert_int_equal(upload_fixture_count(fixture, "PATCH"), 3);
+    upload_fixture_renew(fixture);
+    upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
+    (void)pushed(fixture, "413", "c/n", large, 5 * MIB); /* that was to go whole */
+    upload_fixture_renew(fixture);
+    upload_fixture_config(fixture, "{'settings':{'body_max':1048575}}");
+    struct err err = refused(fixture, large, LARGE);
+    assert_int_equal(err.code, ERR_REFUSED);
+    assert_non_null(strstr(err.text, "1048576 bytes"));
+    assert_non_null(strstr(err.text, "413"));
+    assert_null(fixture->session.location);
+    upload_fixture_config(fixture, "{'settings':{'body_max':1048576}}");
+    (void)pushed(fixture, "413", "d/n", large, 3 * MIB);
+}
+
+static void chunks_have_a_least_size(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    upload_fixture_config(fixture, "{'settings':{'min_chunk':10485760}}");
+    (void)pushed(fixture, "min", "a/n", large, LARGE);
+    assert_int_equal(upload_fixture_count(fixture, "PATCH"), 3);
+    json_t *log = fake_registry_log(fixture->fake, 1);
+    size_t i;
+    json_t *record;
+    uint64_t chunks[2] = {0, 0};
+    json_array_foreach (log, i, record)
+        if (strcmp(json_string_value(json_object_get(record, "method")), "PATCH") == 0)
+            for (size_t j = 0; j < 2; j++)
+                if (chunks[j] == 0) {
+                    chunks[j] = (uint64_t)json_integer_value(json_object_get(record, "bytes"));
+                    break;
+                }
+    json_decref(log);
+    assert_int_equal(chunks[0], 10485760);
+    assert_int_equal(chunks[1], 10485760);
+    upload_fixture_config(fixture, "{'settings':{'min_chunk':10485760,'body_max':9000000}}");
+    struct err err = refused(fixture, large, LARGE);
+    assert_non_null(strstr(err.text, "wants chunks of at least 10485760"));
+}
+
+static void registries_without_patch(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const int statuses[] = {404, 405, 411, 501};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        char config[128];
+        snprintf(config, sizeof config, "{'rules':[{'method':'PATCH','status':%d}]}", statuses[i]);
+        upload_fixture_renew(fixture);
+        upload_fixture_config(fixture, config);
+        struct remote_upload upload = pushed(fixture, config, "a/n", large, LARGE);
+        assert_int_equal(upload.restarts, 0);
+        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
+        assert_int_equal(upload_fixture_count(fixture, "DELETE"), 1); /* not under two sessions */
+        upload_fixture_config(fixture, config);
+        (void)pushed(fixture, config, "b/n", large, LARGE);
+        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 0);
+        assert_int_equal(upload_fixture_count(fixture, "PUT"), 1);
+    }
+    /* Such a PUT that breaks off can only begin anew. */
+    upload_fixture_config(fixture, "{'rules':[{'method':'PATCH','status':405},"
+                                   "{'method':'PUT','nth':1,'read':1000000,'end':'close'}]}");
+    assert_int_equal(pushed(fixture, "whole", "c/n", large, LARGE).restarts, 1);
+    /* And its limit is final. */
+    upload_fixture_config(fixture, "{'settings':{'body_max':10000000},'rules':[{'method':'PATCH',"
+                                   "'status':405}]}");
+    struct err err = refused(fixture, large, LARGE);
+    assert_non_null(strstr(err.text, "takes no chunks"));
+}
+
+static void registries_without_a_put_of_all(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const int statuses[] = {400, 405, 411, 501};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        char config[128];
+        snprintf(config, sizeof config, "{'rules':[{'method':'PUT','nth':1,'status':%d}]}",
+                 statuses[i]);
+        upload_fixture_renew(fixture);
+        upload_fixture_config(fixture, config);
+        (void)pushed(fixture, config, "a/n", large, 1000);
+        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
+        upload_fixture_config(fixture, "{}");
+        (void)pushed(fixture, config, "b/n", large, 1000);
+        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
+    }
+}
+
+/* Whatever an address looks like, the newest one is used, and credentials stay at home. */
+static void addresses_of_uploads(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const char *const locations[] = {
+        "{path}?_state={state}", "{path}?x=a%2Bb%3D&_state={state}",
+        "{main}{path}?_state={state}#frag", "{other}{path}?_state={state}"};
+    for (size_t i = 0; i < ARRAY_SIZE(locations) * 2; i++) {
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{'settings':{'auth':'%s','users':{},'upload_location':'%s'}}",
+                 i % 2 ? "bearer" : "none", locations[i / 2]);
+        if (i % 2) /* nobody may push without a login here, so anonymous tokens are for pulling */
+            continue;
+        upload_fixture_config(fixture, config);
+        (void)pushed(fixture, config, "a/n", large, LARGE);
+        (void)pushed(fixture, config, "b/n", large, 1000);
+        assert_int_equal(fake_registry_count(fixture->fake, "PUT", "*digest=sha256*"), 2);
+    }
+}
+
+/* An attempt that is stopped within the blob, and the next one, of a client that knows nothing. */
+static void the_next_attempt_goes_on(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const struct {
+        const char *forget;   /* what becomes of the session in between */
+        const char *location; /* what becomes of its record */
+        bool resumed;
+        int restarts;
+    } cases[] = {
+        {NULL, NULL, true, 0},
+        {"uploads", NULL, false, 1},
+        {NULL, "ftp://127.0.0.1/x", false, 0},
+        {NULL, "http://elsewhere.example/x", false, 0},
+        {NULL, "", false, 0},
+        {NULL, "/v2/a/n/blobs/uploads/unknown", false, 1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        upload_fixture_config(fixture, "{}");
+        fixture->stop_at = CHUNK + CHUNK / 2;
+        assert_int_equal(refused(fixture, large, LARGE).code, ERR_CANCELLED);
+        fixture->stop_at = 0;
+        assert_non_null(fixture->session.location);
+        assert_int_equal(fixture->session.offset, CHUNK);
+        assert_int_equal(upload_fixture_count(fixture, "DELETE"), 0);
+        if (cases[i].forget)
+            assert_int_equal(fake_registry_forget(fixture->fake, cases[i].forget, NULL), 0);
+        if (cases[i].location) {
+            free(fixture->session.location);
+            fixture->session.location = strdup(cases[i].location);
+        }
+        upload_fixture_renew(fixture);
+        fake_registry_reset(fixture->fake);
+        char repository[32];
+        snprintf(repository, sizeof repository, "a/n");
+        struct remote_upload upload = pushed(fixture, "again", repository, large, LARGE);
+        assert_int_equal(upload.restarts, cases[i].restarts);
+        if (cases[i].resumed) {
+            assert_in_range(upload.resumed_at, CHUNK, 2 * CHUNK);
+            assert_int_equal(upload.sent, LARGE - upload.resumed_at);
+        } else {
+            assert_int_equal(upload.resumed_at, 0);
+            assert_int_equal(upload.sent, LARGE);
+        }
+        assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
+    }
+}
+
+static void mounts_are_tried(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const char *const from[] = {"other/gone", "other/n"};
+    static const struct {
+        const char *config;
+        enum remote_outcome outcome;
+        size_t posts;
+    } cases[] = {
+        {"{}", REMOTE_BLOB_MOUNTED, 1},
+        {"{'settings':{'mount':false}}", REMOTE_BLOB_SENT, 1},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':401}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':403}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':404}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':405}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':202}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','headers':{'Location':null}}]}",
+         REMOTE_BLOB_MOUNTED, 1},
+    };
+    upload_fixture_config(fixture, "{}");
+    (void)pushed(fixture, "from", "other/n", large, 100000);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        upload_fixture_config(fixture, cases[i].config);
+        struct remote_upload upload = {.mount_from = i < 2 || i == 7 ? from + 1 : from,
+                                       .mount_count = i < 2 || i == 7 ? 1 : 2};
+        char repository[16];
+        snprintf(repository, sizeof repository, "to/n%zu", i);
+        struct err err = ERR_INIT;
+        if (upload_fixture_push(fixture, repository, large, 100000, &upload, &err) < 0)
+            fail_msg("%s: %s", cases[i].config, err.text);
+        assert_int_equal(upload.outcome, cases[i].outcome);
+        assert_int_equal(upload.sent, cases[i].outcome == REMOTE_BLOB_SENT ? 100000 : 0);
+        if (i != 2) /* a 401 is answered once */
+            assert_int_equal(upload_fixture_count(fixture, "POST"), cases[i].posts);
+        upload_fixture_has(fixture, repository, large, 100000);
+    }
+    /* What must be sent is not mounted. */
+    upload_fixture_config(fixture, "{}");
+    struct remote_upload anew = {.mount_from = from + 1, .mount_count = 1, .anew = true};
+    assert_int_equal(upload_fixture_push(fixture, "to/anew", large, 100000, &anew, NULL), 0);
+    assert_int_equal(anew.outcome, REMOTE_BLOB_SENT);
+}
+
+static void losses_have_an_end(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    upload_fixture_config(fixture, "{'settings':{'interrupted':'forget'},'rules':[{'method':"
+                                   "'PATCH','read':1000,'end':'close'}]}");
+    struct err err = refused(fixture, large, LARGE);
+    assert_non_null(strstr(err.text, "was begun"));
+    assert_int_equal(upload_fixture_count(fixture, "POST"), 1 + REGISTRY_UPLOAD_RESTARTS_MAX);
+    assert_null(fixture->session.location);
+    /* One that takes everything and has nothing. */
+    upload_fixture_config(fixture, "{'settings':{'strict_state':false},'rules':[{'method':'PATCH',"
+                                   "'work':false,'status':202,'headers':{'Range':'0-0'}}]}");
+    err = refused(fixture, large, LARGE);
+    assert_null(fixture->session.location);
+    assert_in_range(upload_fixture_count(fixture, "PATCH"), 5, 30);
+    /* A registry that fails for good keeps what it has: another attempt goes on. */
+    upload_fixture_config(fixture, "{'rules':[{'method':'PATCH','nth':2,'times':1000,"
+                                   "'status':503}]}");
+    err = refused(fixture, large, LARGE);
+    assert_non_null(strstr(err.text, "503"));
+    assert_int_equal(fixture->session.offset, CHUNK);
+    upload_fixture_config(fixture, "{}");
+    assert_int_equal(pushed(fixture, "again", "a/n", large, LARGE).resumed_at, CHUNK);
+}
+
+/* Other bytes than the digest says: after an honest upload that is final, after a broken one the
+ * registry may have mixed them up. */
+static void wrong_digests(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const char invalid[] = "'status':400,'body':{'errors':[{'code':'DIGEST_INVALID'}]}";
+    char config[512];
+    snprintf(config, sizeof config, "{'rules':[{'method':'PUT',%s}]}", invalid);
+    upload_fixture_config(fixture, config);
+    assert_int_equal(refused(fixture, large, LARGE).code, ERR_DIGEST);
+    assert_int_equal(upload_fixture_count(fixture, "POST"), 1);
+    assert_null(fixture->session.location);
+    snprintf(config, sizeof config,
+             "{'rules':[{'method':'PATCH','nth':2,'read':1000,'end':'close'},"
+             "{'method':'PUT','nth':1,%s}]}",
+             invalid);
+    upload_fixture_config(fixture, config);
+    assert_int_equal(pushed(fixture, config, "b/n", large, LARGE).restarts, 1);
+}
+
+static void silence_ends_when_asked(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    static const char *const configs[] = {
+        "{'rules':[{'method':'PATCH','nth':2,'end':'stall','send_head':0}]}",
+        "{'rules':[{'method':'PATCH','nth':2,'delay_read_ms':600000}]}",
+        "{'rules':[{'method':'PUT','nth':1,'end':'stall','send_head':0,'work':false}]}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(configs); i++) {
+        upload_fixture_config(fixture, configs[i]);
+        fixture->stop_at = i < 2 ? CHUNK + 1 : LARGE;
+        assert_int_equal(refused(fixture, large, LARGE).code, ERR_CANCELLED);
+        assert_non_null(fixture->session.location);
+        fixture->stop_at = 0;
+        upload_fixture_config(fixture, "{}");
+        (void)pushed(fixture, configs[i], "a/n", large, LARGE);
+        assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
+    }
+}
+
+/* One call in ten fails, in any way. */
+static void a_shaky_registry(void **state)
+{
+    struct upload_fixture *fixture = *state;
+    for (int seed = 1; seed <= 6; seed++) {
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{'settings':{'body_max':1048576,'fail':{'percent':10,'seed':%d,'statuses':"
+                 "[500,502,503,504,0],'after':50}}}",
+                 seed);
+        upload_fixture_config(fixture, config);
+        struct remote_upload upload = {.sessions = &fixture->sessions};
+        struct err err = ERR_INIT;
+        char repository[16];
+        snprintf(repository, sizeof repository, "s/n%d", seed);
+        if (upload_fixture_push(fixture, repository, large, LARGE, &upload, &err) < 0)
+            fail_msg("seed %d: %s", seed, err.text);
+        assert_int_equal(upload.restarts, 0);
+        upload_fixture_config(fixture, "{}");
+        upload_fixture_has(fixture, repository, large, LARGE);
+    }
+}
+
+static int make_bytes(void **state)
+{
+    (void)state;
+    large = registry_fixture_noise(LARGE, 7);
+    return large ? 0 : -1;
+}
+
+static int free_bytes(void **state)
+{
+    (void)state;
+    free(large);
+    return 0;
+}
+
+#define test(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, upload_fixture_setup, upload_fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(small_blobs_take_two_requests),
+        test(large_blobs_go_in_chunks),
+        test(chunks_that_break_off),
+        test(failures_after_the_body),
+        test(closing_answers_that_are_lost),
+        test(closing_requests_that_fail),
+        test(offsets_are_asked_for),
+        test(bodies_that_are_too_large),
+        test(chunks_have_a_least_size),
+        test(registries_without_patch),
+        test(registries_without_a_put_of_all),
+        test(addresses_of_uploads),
+        test(the_next_attempt_goes_on),
+        test(mounts_are_tried),
+        test(losses_have_an_end),
+        test(wrong_digests),
+        test(silence_ends_when_asked),
+        test(a_shaky_registry),
+    };
+    return cmocka_run_group_tests(tests, make_bytes, free_bytes);
+}
