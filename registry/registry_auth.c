@@ -293,7 +293,6 @@ static int renew(struct registry_auth *auth, const struct registry_need *need,
     cleanup_ask struct ask ask = {.bearer = false};
     cleanup_got struct got got = {.value = NULL};
     struct err failure = ERR_INIT;
-    notice_file(auth, gate);
     int rc = copy_ask(gate, grant, &ask, err);
     if (rc < 0)
         return rc;
@@ -350,8 +349,10 @@ int registry_auth_value(struct registry_auth *auth, const struct registry_need *
     char *value = NULL;
     int rc = 0;
     pthread_mutex_lock(&auth->lock);
-    if (registry_grants_gate(&auth->grants, need->base)) {
+    struct registry_gate *gate = registry_grants_gate(&auth->grants, need->base);
+    if (gate) {
         struct registry_grant *grant = NULL;
+        notice_file(auth, gate);
         rc = hold_grant(auth, need, &grant, err);
         if (rc == 0) {
             rc = make_fresh(auth, need, grant, err);

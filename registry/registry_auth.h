@@ -18,8 +18,8 @@
  * A token is asked for once, however many threads need it; who waits for it gets its failure, too,
  * unless it was cancelled by the one who asked. When a new one cannot be had a little before the
  * end of the old one, the old one serves on. A value that was just refused is not sent again by the
- * same request. Files and helpers are asked for each new token, and after each 401; when the file
- * has changed by then, nothing that came from the old one is used any more for that origin.
+ * same request. Files and helpers are asked for each new token, and after each 401. When the file
+ * has changed, nothing that came from the old one is used any more: to log out is to be logged out.
  *
  * No secret is ever part of an error, a log line or an argument of a process.
  *

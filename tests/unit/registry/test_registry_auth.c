@@ -209,20 +209,34 @@ static void identity_tokens_are_exchanged_and_replaced(void **state)
         fail_msg("%s", err.text);
 }
 
-/* What came from the old file is not used any more once a 401 was met. */
+/* What came from the old file is not used any more, also when the registry would take it. */
 static void a_new_file_ends_what_came_from_the_old_one(void **state)
 {
     struct auth_fixture *fixture = *state;
     auth_fixture_credentials(fixture, BOB);
-    auth_fixture_config(fixture, "{'settings':{'auth':'basic','users':{'bob':'" SECRET "'}}}");
+    auth_fixture_config(fixture,
+                        "{'settings':{'auth':'basic','users':{'bob':'" SECRET "','eve':'new'}}}");
     assert_int_equal(auth_fixture_pull(fixture, "team/a", NULL), 404);
     assert_int_equal(auth_fixture_pull(fixture, "team/b", NULL), 404);
     auth_fixture_credentials(fixture, "{'auths':{'%s':{'username':'eve','password':'new'}}}");
-    auth_fixture_config(fixture, "{'settings':{'auth':'basic','users':{'eve':'new'}}}");
     assert_int_equal(auth_fixture_pull(fixture, "team/a", NULL), 404);
-    assert_int_equal(auth_fixture_count(fixture, NULL, "*", 401), 1);
     assert_int_equal(auth_fixture_pull(fixture, "team/b", NULL), 404);
     assert_int_equal(auth_fixture_count(fixture, NULL, "*", 401), 1);
+    /* eve:new */
+    assert_string_equal(auth_fixture_header(fixture, NULL, "*", 3, "authorization"),
+                        "Basic ZXZlOm5ldw==");
+    assert_string_equal(auth_fixture_header(fixture, NULL, "*", 4, "authorization"),
+                        "Basic ZXZlOm5ldw==");
+    /* Logged out. */
+    auth_fixture_credentials(fixture, "{}");
+    struct err err = ERR_INIT;
+    assert_int_equal(auth_fixture_pull(fixture, "team/a", &err), -EACCES);
+    assert_non_null(strstr(err.text, "there are no credentials"));
+    auth_fixture_config(fixture, "{'settings':{" BEARER ",'anonymous':false}}");
+    auth_fixture_credentials(fixture, BOB);
+    assert_int_equal(auth_fixture_push(fixture, "team/a", NULL, NULL), 202);
+    auth_fixture_credentials(fixture, "{}");
+    assert_int_equal(auth_fixture_push(fixture, "team/a", NULL, &err), -EACCES);
 }
 
 static void credentials_of_a_path_are_its_own(void **state)
