@@ -115,23 +115,24 @@ static int bearer_value(const char *token, char **ret, struct err *err)
 }
 
 /* The scopes of the need, then what the challenge named besides. */
-static int collect_scopes(const struct registry_need *need, const struct ask *ask,
+static int collect_scopes(const struct registry_need *need, const char *more,
                           struct registry_scopes *ret, struct err *err)
 {
     int rc = 0;
     for (size_t i = 0; i < need->scope_count && rc == 0; i++)
         rc = registry_scopes_add(ret, need->scopes[i], strlen(need->scopes[i]), err);
-    return rc == 0 ? registry_scopes_add_all(ret, ask->scope, err) : rc;
+    return rc == 0 ? registry_scopes_add_all(ret, more, err) : rc;
 }
 
-static int fetch_token(struct registry_auth *auth, const struct registry_need *need,
-                       const struct ask *ask, const struct registry_credential *credential,
-                       struct got *ret, struct err *err)
+/* One token for the scopes of the need and `more`, those of the challenge. */
+static int fetch_for(struct registry_auth *auth, const struct registry_need *need,
+                     const struct ask *ask, const char *more,
+                     const struct registry_credential *credential, struct registry_token *ret,
+                     struct err *err)
 {
     cleanup_registry_scopes struct registry_scopes scopes = {.count = 0};
-    cleanup_registry_token struct registry_token token = {0};
     struct registry_repeat_means means = {.http = need->http, .time = &auth->time};
-    int rc = collect_scopes(need, ask, &scopes, err);
+    int rc = collect_scopes(need, more, &scopes, err);
     if (rc < 0)
         return rc;
     struct registry_token_request request = {.means = &means,
@@ -141,9 +142,32 @@ static int fetch_token(struct registry_auth *auth, const struct registry_need *n
                                              .scope_count = scopes.count,
                                              .credential = credential,
                                              .waiter = need->waiter};
+    return registry_token_fetch(&request, ret, err);
+}
+
+/* Whether the challenge named a resource that was not asked for. */
+static bool names_others(const struct registry_need *need, const struct ask *ask)
+{
+    cleanup_registry_scopes struct registry_scopes scopes = {.count = 0};
+    return need->scope_count > 0 && collect_scopes(need, ask->scope, &scopes, NULL) == 0 &&
+           scopes.count > need->scope_count;
+}
+
+static int fetch_token(struct registry_auth *auth, const struct registry_need *need,
+                       const struct ask *ask, const struct registry_credential *credential,
+                       struct got *ret, struct err *err)
+{
+    cleanup_registry_token struct registry_token token = {0};
+    struct err failure = ERR_INIT;
     int64_t start = clock_mono_ns(auth->time.clock);
-    rc = registry_token_fetch(&request, &token, err);
+    int rc = fetch_for(auth, need, ask, ask->scope, credential, &token, &failure);
+    /* Some challenges name a placeholder, for which nobody gets a token. */
+    if (rc == -EACCES && names_others(need, ask)) {
+        err_clear(&failure);
+        rc = fetch_for(auth, need, ask, NULL, credential, &token, &failure);
+    }
     if (rc < 0) {
+        (void)err_pass(err, rc, &failure);
         if (rc == -EACCES)
             hint_to_log_in(need, err);
         return rc;

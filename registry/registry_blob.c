@@ -43,6 +43,21 @@ static uint64_t total_of(const struct registry_http_response *response)
     return range.total;
 }
 
+/* Blobs are looked for by who pushes, so one right serves for all of a push; and a repository that
+ * is not there yet may be one that nobody can have the right to pull from. Who may only read looks
+ * with that right. */
+static int look(struct registry *registry, struct registry_call *call,
+                struct registry_http_response *ret, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    call->actions = "pull,push";
+    int rc = registry_call_perform(registry, call, ret, &failure);
+    if (rc == 0 || failure.code != ERR_DENIED)
+        return rc == 0 ? 0 : err_pass(err, rc, &failure);
+    call->actions = "pull";
+    return registry_call_perform(registry, call, ret, err);
+}
+
 static int stat_blob(struct registry *registry, const char *repository, const struct digest *digest,
                      remote_progress progress, void *arg, uint64_t *ret_size, struct err *err)
 {
@@ -55,10 +70,9 @@ static int stat_blob(struct registry *registry, const char *repository, const st
                                              .progress = progress,
                                              .progress_arg = arg},
                                  .repeat = REGISTRY_REPEAT_SAFE,
-                                 .repository = repository,
-                                 .actions = "pull"};
+                                 .repository = repository};
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_call_perform(registry, &call, &response, err);
+    rc = look(registry, &call, &response, err);
     if (rc == 0 && (response.status == 405 || response.status == 501))
         rc = stat_by_get(registry, &call, &response, err);
     if (rc < 0)

@@ -1,7 +1,9 @@
 #include "registry_call.h"
 
+#include "base64.h"
 #include "registry_auth.h"
 #include "registry_error.h"
+#include "registry_hide.h"
 #include "registry_internal.h"
 #include "registry_secret.h"
 #include "registry_url.h"
@@ -57,12 +59,19 @@ static int make_rights(const struct registry_call *call, const char *from, struc
     return rc;
 }
 
-/* A registry, or a proxy that shows what it got, may repeat the header in its refusal. */
+/* The answer may repeat the header, or the password within it. */
 static void hide(struct registry_http_response *response, const char *value)
 {
     const char *secret = value ? strchr(value, ' ') : NULL;
-    if (secret)
-        registry_secret_hide(&response->refusal, secret + 1);
+    cleanup_secret_buf struct buf plain = BUF_INIT(REGISTRY_HTTP_REFUSAL_MAX);
+    if (!secret)
+        return;
+    const char *password = NULL;
+    if (strncmp(value, "Basic ", 6) == 0 &&
+        base64_decode(secret + 1, strlen(secret + 1), &plain, NULL) == 0)
+        password = strchr(buf_str(&plain), ':');
+    const char *const secrets[] = {secret + 1, password ? password + 1 : NULL};
+    registry_hide(response, secrets, ARRAY_SIZE(secrets));
 }
 
 /* One request with one value of the header. */

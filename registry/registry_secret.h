@@ -29,12 +29,3 @@ static inline void registry_secret_buf_free(struct buf *buf)
     buf_free(buf);
 }
 #define cleanup_secret_buf cleanup_with(registry_secret_buf_free)
-
-/* Overwrites every place in a text from outside where a secret stands. NULL is none. */
-static inline void registry_secret_hide(struct buf *text, const char *secret)
-{
-    size_t len = secret ? strlen(secret) : 0;
-    char *at = text->data;
-    while (len > 0 && at && (at = memmem(at, text->len - (size_t)(at - text->data), secret, len)))
-        memset(at, '*', len);
-}

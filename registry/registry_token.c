@@ -3,6 +3,7 @@
 #include "base64.h"
 #include "json_doc.h"
 #include "registry_error.h"
+#include "registry_hide.h"
 #include "registry_url.h"
 
 #include <curl/curl.h>
@@ -61,12 +62,8 @@ static int make_query(const struct registry_token_request *request, char **ret, 
 /* Adds "&name=value" to a form (application/x-www-form-urlencoded). */
 static int add_field(struct buf *form, const char *name, const char *value, struct err *err)
 {
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
     int rc = buf_addf(form, err, "%s%s=", form->len > 0 ? "&" : "", name);
-    for (const unsigned char *p = (const unsigned char *)value; rc == 0 && *p; p++)
-        rc = buf_addf(form, err, strchr(plain, *p) ? "%c" : "%%%02X", *p);
-    return rc;
+    return rc < 0 ? rc : registry_hide_form(value, form, err);
 }
 
 /* Scopes are one field, separated by spaces (RFC 6749, 3.3). */
@@ -110,6 +107,12 @@ int registry_token_basic(const char *username, const char *password, char **ret,
         return rc;
     *ret = strdup(buf_str(&value));
     return *ret ? 0 : err_errno(err, ENOMEM, "cannot log in");
+}
+
+/* What goes with the user name. */
+static const char *secret_of(const struct registry_credential *credential)
+{
+    return credential->password ? credential->password : credential->identity_token;
 }
 
 /* --- asking --- */
@@ -270,10 +273,14 @@ static int refuse(const struct registry_token_request *request,
 {
     struct err said = ERR_INIT;
     const struct registry_credential *credential = request->credential;
-    if (credential) {
-        registry_secret_hide(&response->refusal, credential->password);
-        registry_secret_hide(&response->refusal, credential->identity_token);
-    }
+    cleanup_secret char *basic = NULL;
+    if (credential && credential->username &&
+        registry_token_basic(credential->username, secret_of(credential), &basic, NULL) < 0)
+        return err_errno(err, ENOMEM, "cannot say why there is no token");
+    const char *const secrets[] = {credential ? credential->password : NULL,
+                                   credential ? credential->identity_token : NULL,
+                                   basic ? strchr(basic, ' ') + 1 : NULL};
+    registry_hide(response, secrets, ARRAY_SIZE(secrets));
     int rc = registry_error_refusal(response, &said);
     if (response->status == 400 || response->status == 401 || response->status == 403) {
         said.code = ERR_DENIED;

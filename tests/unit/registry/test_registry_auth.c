@@ -130,6 +130,18 @@ static void short_tokens_are_used_for_most_of_their_life(void **state)
     assert_int_equal(auth_fixture_count(fixture, NULL, "/token*", 0), 2);
 }
 
+/* A challenge may name a placeholder for which there is no token. */
+static void placeholders_of_challenges_are_left_out(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    auth_fixture_credentials(fixture, BOB);
+    auth_fixture_config(fixture, "{'settings':{" BEARER ",'challenge':'Bearer realm=`{realm}`,"
+                                 "scope=`repository:user/image:pull`'},"
+                                 "'rules':[{'path':'/token*user*image*','status':403}]}");
+    assert_int_equal(auth_fixture_push(fixture, "team/app", NULL, NULL), 202);
+    assert_int_equal(auth_fixture_count(fixture, NULL, "/token*", 0), 2);
+}
+
 static void the_old_token_serves_while_there_is_no_new_one(void **state)
 {
     struct auth_fixture *fixture = *state;
@@ -394,6 +406,7 @@ int main(void)
         TEST(one_token_serves_until_shortly_before_its_end),
         TEST(short_tokens_are_used_for_most_of_their_life),
         TEST(the_old_token_serves_while_there_is_no_new_one),
+        TEST(placeholders_of_challenges_are_left_out),
         TEST(a_token_that_is_refused_is_renewed),
         TEST(the_same_token_is_not_sent_twice),
         TEST(a_token_for_the_registry_is_sent_as_it_is),

@@ -199,6 +199,18 @@ static void refusals_hide_what_was_sent(void **state)
     assert_int_equal(registry_error_refusal(&response, &err), -EACCES);
     assert_non_null(strstr(err.text, "you sent Basic **************** to us"));
     assert_non_null(strstr(err.hint, "docker login 127.0.0.1:"));
+    /* The password alone, within JSON. */
+    auth_fixture_config(
+        fixture, "{'settings':{'auth':'basic','users':{'bob':'" SECRET "'}},'rules'"
+                 ":[{'header':'authorization','status':403,'headers':{'Content-Type':"
+                 "'x/" SECRET "'},'body':{'errors':[{'code':'" SECRET "','message':'h\\u0075nter2'"
+                 "}]}}]}");
+    registry_http_response_free(&response);
+    err_clear(&err);
+    assert_int_equal(registry_call_perform(fixture->registry, &call, &response, NULL), 0);
+    assert_int_equal(registry_error_refusal(&response, &err), -EACCES);
+    assert_non_null(strstr(err.text, "(*******: *******)"));
+    assert_string_equal(response.content_type, "x/*******");
 }
 
 static void loops_of_callers_wait_by_the_same_rules(void **state)

@@ -139,6 +139,41 @@ static void refusals_say_what_the_host_said(void **state)
     }
 }
 
+/* Whatever spelling the host repeats a secret in. */
+static void what_was_sent_is_hidden_in_refusals(void **state)
+{
+    static char odd[] = "a&b/c\"d\\e<f>";
+    struct registry_credential bob = {.username = user, .password = odd};
+    struct registry_credential token = {.identity_token = odd};
+    /* bob:a&b/c"d\e<f> */
+    static const char coded[] = "Ym9iOmEmYi9jImRcZTxmPg==";
+    static const char *const bodies[] = {
+        "{'errors':[{'code':'DENIED','message':'got a&b/c`d\\\\e<f>'}]}",
+        "{'errors':[{'code':'DENIED','message':'got Ym9iOmEmYi9jImRcZTxmPg=='}]}",
+        "'got a&b/c`d\\\\e<f>'",
+        "'got Basic Ym9iOmEmYi9jImRcZTxmPg=='",
+        "'cut {`m`:`a\\\\u0026b/c\\\\`d\\\\\\\\e\\\\u003cf\\\\u003e`'",
+        "'cut {`m`:`a&b\\\\/c\\\\`d\\\\\\\\e<f>`'",
+        "'form=a%26b%2Fc%22d%5Ce%3Cf%3E&x'",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(bodies); i++)
+        for (int kind = 0; kind < 2; kind++) {
+            cleanup_free char *config = NULL;
+            cleanup_registry_token struct registry_token made = {0};
+            struct err err = ERR_INIT;
+            assert_true(asprintf(&config, "{'rules':[{'status':403,'body':%s}]}", bodies[i]) > 0);
+            auth_fixture_config(*state, config);
+            assert_int_equal(fetch(*state, "/token", kind ? &token : &bob, &made, &err), -EACCES);
+            if (strstr(err.text, "a&b") || strstr(err.text, "c\"d") || strstr(err.text, "u0026b") ||
+                strstr(err.text, "b\\/c") || strstr(err.text, "a%26b") ||
+                (kind == 0 && strstr(err.text, coded)))
+                fail_msg("%s: %s", bodies[i], err.text);
+            bool names_coded = strstr(bodies[i], coded) != NULL;
+            if (!strstr(err.text, "***") && !(names_coded && kind == 1))
+                fail_msg("%s is not shown: %s", bodies[i], err.text);
+        }
+}
+
 static void failures_that_pass_are_asked_again(void **state)
 {
     struct auth_fixture *fixture = *state;
@@ -309,6 +344,7 @@ int main(void)
         TEST(a_host_that_knows_no_post_is_asked_by_get),
         TEST(a_secret_in_a_body_goes_to_one_host),
         TEST(refusals_say_what_the_host_said),
+        TEST(what_was_sent_is_hidden_in_refusals),
         TEST(failures_that_pass_are_asked_again),
         TEST(answers_of_all_shapes),
         TEST(age_counts),
