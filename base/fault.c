@@ -26,6 +26,8 @@ static int act(const char *action, size_t len, const char *name, struct err *err
         (void)kill(getpid(), SIGKILL);
     if (len == 4 && memcmp(action, "stop", 4) == 0)
         (void)raise(SIGSTOP); /* this thread before its next step; of a process it may be another */
+    while (len == 4 && memcmp(action, "hang", 4) == 0)
+        (void)sleep(1);
     if (len == 3 && memcmp(action, "eio", 3) == 0)
         return err_errno(err, EIO, "fault point %s", name);
     if (len == 6 && memcmp(action, "enospc", 6) == 0)

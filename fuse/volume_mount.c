@@ -7,6 +7,7 @@
 #include "mountinfo.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -128,17 +129,35 @@ int volume_mount_look(const char *path, dev_t *ret_device, struct err *err)
     return rc;
 }
 
+/* A mount of its own, as the host may have none. */
+int volume_mount_control(struct err *err)
+{
+    cleanup_fd int context = fsopen("fusectl", FSOPEN_CLOEXEC);
+    if (context < 0 || fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return err_errno(err, errno, "cannot use the file system fusectl");
+    int root = fsmount(context, FSMOUNT_CLOEXEC, 0);
+    return root < 0 ? err_errno(err, errno, "cannot mount the file system fusectl") : root;
+}
+
+int volume_mount_waiting(int control_fd, dev_t device)
+{
+    char name[32];
+    char text[32] = "";
+    snprintf(name, sizeof name, "%u/waiting", minor(device));
+    cleanup_fd int fd = openat(control_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fdio_read_full(fd, text, sizeof text - 1) < 0)
+        return -errno;
+    long count = strtol(text, NULL, 10);
+    return count < 0 || count > INT_MAX ? INT_MAX : (int)count;
+}
+
 int volume_mount_abort(dev_t device, struct err *err)
 {
     char name[32];
     snprintf(name, sizeof name, "%u/abort", minor(device));
-    /* A mount of its own, as the host may have none. */
-    cleanup_fd int context = fsopen("fusectl", FSOPEN_CLOEXEC);
-    if (context < 0 || fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-        return err_errno(err, errno, "cannot use the file system fusectl");
-    cleanup_fd int root = fsmount(context, FSMOUNT_CLOEXEC, 0);
+    cleanup_fd int root = volume_mount_control(err);
     if (root < 0)
-        return err_errno(err, errno, "cannot mount the file system fusectl");
+        return root;
     cleanup_fd int fd = openat(root, name, O_WRONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return 0;

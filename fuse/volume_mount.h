@@ -32,6 +32,11 @@ int volume_mount_look(const char *path, dev_t *ret_device, struct err *err);
 /* Ends a connection: every request is answered with an error from here on. One that is not there is
  * no failure. */
 int volume_mount_abort(dev_t device, struct err *err);
+/* The kernel's directory of all connections, for volume_mount_waiting(). Returns a descriptor, or
+ * -errno. */
+int volume_mount_control(struct err *err);
+/* How many requests of this connection have no answer yet; -errno where that cannot be seen. */
+int volume_mount_waiting(int control_fd, dev_t device);
 /* Takes the mount away. ERR_CONFLICT: it is in use. Nothing mounted is no failure. `lazy`: from
  * this path at once, in truth when the last user is gone. */
 int volume_mount_remove(const char *path, bool lazy, int wait_ms, struct err *err);

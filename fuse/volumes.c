@@ -65,7 +65,8 @@ int volumes_open(const struct volumes_options *options, struct volumes **ret, st
                                 .uid = options->uid,
                                 .gid = options->gid,
                                 .workers_fd = -1,
-                                .mounts_fd = -1};
+                                .mounts_fd = -1,
+                                .control_fd = -1};
     volumes->data_path = strdup(options->data_path);
     volumes->run_path = strdup(options->run_path);
     volumes->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -104,6 +105,7 @@ void volumes_close(struct volumes *volumes)
     cleanup_fdp(&volumes->workers_fd);
     cleanup_fdp(&volumes->mounts_fd);
     cleanup_fdp(&volumes->wake_fd);
+    cleanup_fdp(&volumes->control_fd);
     (void)pthread_cond_destroy(&volumes->changed);
     (void)pthread_mutex_destroy(&volumes->keeper_lock);
     (void)pthread_mutex_destroy(&volumes->table);

@@ -103,15 +103,16 @@ struct volume_status {
     uint64_t held;    /* requests that wait for the host's disk */
     uint64_t held_ns; /* for how long the oldest waits, over the deaths of workers; so it may count
                          for a moment although none waits (volumes_watch() sees to it) */
-    uint64_t silent_ns;               /* since the worker's last heartbeat */
-    uint64_t unserved_ns;             /* since there was a worker that served, of one that is to be
-                                         served; none gets so far (volumes_watch()); 0: there is one */
-    uint64_t starts;                  /* of workers */
+    uint64_t silent_ns;   /* since the worker's last heartbeat */
+    uint64_t unserved_ns; /* since a worker served that is to be served; 0: one does, or there was
+                             none yet (volumes_watch() sees to it) */
+    uint64_t starts;      /* of workers */
     uint64_t read_bytes, write_bytes; /* since attach, both only grow */
     uint64_t reads, writes;           /* the same in requests */
-    bool resends;                     /* a worker's death is invisible (Linux 6.9) */
-    bool locked;                      /* its memory could be locked */
-    bool direct;                      /* `data` is written with direct I/O */
+    bool suspected; /* requests wait, and for a while none has been answered: volumes_probe() */
+    bool resends;   /* a worker's death is invisible (Linux 6.9) */
+    bool locked;    /* its memory could be locked */
+    bool direct;    /* `data` is written with direct I/O */
     bool fenced;
     bool failed;    /* a sync of the host's disk has failed: nothing that is written now would be
                        kept, and the volume can only be abandoned */
@@ -196,6 +197,11 @@ int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t c
  * the worker refuses writes, held ones too. While writes are held the first would wait for them, so
  * after a moment the second goes on beside it. `path` NULL: the second alone. */
 int volumes_fence(struct volumes *volumes, const char *id, const char *path, struct err *err);
+/* Finds out whether a worker that beats answers too, and kills one that does not, so that keeper
+ * starts another one: 1. 0: it answers, or has ended. ERR_UNSUPPORTED (before Linux 6.9),
+ * ERR_CONFLICT (it waits for the host's disk): it does not answer, and to kill it would not help.
+ * Waits for KEEPER_SILENCE_S at most; needs nothing that others may have. */
+int volumes_probe(struct volumes *volumes, const char *id, struct err *err);
 /* Nobody has served it for too long: what waits for it ends with an error, and it is `dead`. */
 void volumes_give_up(struct volumes *volumes, const char *id);
 /* The limits of a volume; 0 none. Does nothing when it is not attached. */

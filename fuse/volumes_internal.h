@@ -65,6 +65,9 @@ struct volume {
     uint64_t waits_starts; /* the worker whose requests are counted, */
     pid_t waits_worker;
     uint64_t waits_ns;        /* and since when it is that one */
+    uint64_t progress;        /* of its worker, as the watching thread saw it, */
+    int64_t progress_ms;      /* when it changed or nothing waited; table */
+    bool suspected;           /* requests wait and none is answered; table */
     uint64_t unserved_starts; /* of workers, at `unserved_ms` */
     bool told_silent, told_dead, told_refused, told_failed, told_unserved;
 };
@@ -88,6 +91,7 @@ struct volumes {
     bool given; /* under keeper_lock: keeper has been given everything */
 
     _Atomic bool disk_is_fit; /* that of data_fd was looked at (local_disk.h) */
+    int control_fd;           /* volume_mount_control(); of the watching thread; -1 */
     _Atomic bool stopping;    /* volumes_stop() */
     int wake_fd;              /* eventfd */
     int64_t keeper_silent_ms; /* since when it doesn't answer; of the watching thread; 0 */
@@ -190,6 +194,10 @@ int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, s
 
 /* volumes_adopt.c. Asks workers again whose descriptors we lack; `wait_ms` is for all. */
 void volumes_find_lost(struct volumes *volumes, int wait_ms);
+
+/* volumes_probe.c. Notes whether requests wait without any being answered; for the watching thread,
+ * once a second. */
+void volume_probe_note(struct volumes *volumes, struct volume *volume);
 
 /* volumes_room.c. Between begin and end nobody but the caller's own e2fsck, resize2fs or mount
  * writes to the volume. When such writes have waited for the host's disk for VOLUMES_ROOM_MS, they

@@ -111,6 +111,7 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
         status.dead = volume->dead;
         (void)snprintf(status.device, sizeof status.device, "%s", volume->device);
         status.device_dev = volume->device_dev;
+        status.suspected = volume->suspected;
         if (volume->unserved_ms > 0)
             status.unserved_ns = since((uint64_t)volume->unserved_ms * NS_PER_MS);
         if (held)

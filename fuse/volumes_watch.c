@@ -188,6 +188,7 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
                        (unsigned long long)look.starts);
         tell(telling, look.id, "worker-restarted", detail);
     }
+    volume_probe_note(volumes, volume);
     const char *why = why_dead(volumes, volume, &look);
     tell_why_unserved(volumes, volume, &look, telling);
     if (why) {
@@ -268,6 +269,10 @@ static void ask_keeper(struct volumes *volumes, const struct telling *telling)
 static void take_event(const struct keeper_client_event *event, const struct telling *telling)
 {
     char text[96];
+    if (event->lost > 0) {
+        (void)snprintf(text, sizeof text, "%llu", (unsigned long long)event->lost);
+        log_event(LOG_WARN, "keeper-events-lost", "count", text, NULL);
+    }
     (void)snprintf(text, sizeof text, "pid %d, %llu", (int)event->worker,
                    (unsigned long long)event->value);
     if (event->event == KEEPER_SILENT)

@@ -43,10 +43,8 @@ enum volume_wire_op {
     /* The answer carries fuse, live map, listening socket, program, and a pidfd of the worker: for
      * a varved that has lost them. */
     VOLUME_WIRE_ATTACH,
-    /* Makes exact what the live map's counters say. */
-    VOLUME_WIRE_STATS,
     /* As the block layer's flush, also when nothing was written. */
-    VOLUME_WIRE_FLUSH,
+    VOLUME_WIRE_FLUSH = 4, /* 3 was another one's */
     /* arg[0]: the new, larger size in bytes; the memfd has been extended. `data` grows, the map is
      * mapped again. */
     VOLUME_WIRE_RESIZE,

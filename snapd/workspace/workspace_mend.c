@@ -139,9 +139,27 @@ static int finish(struct node *node, const struct catalog_workspace *workspace, 
     return rc == 0 ? workspace_set_detached(node, workspace, "workspace-unmounted", err) : rc;
 }
 
+/* The same of a worker that beats and answers nothing. */
+static int probe(struct node *node, const struct catalog_workspace *workspace)
+{
+    struct volume_status status = {0};
+    char text[32];
+    struct err why = ERR_INIT;
+    if (volumes_status(node->volumes, workspace->volume.id, &status, &why) < 0 || !status.suspected)
+        return 0;
+    int rc = volumes_probe(node->volumes, workspace->volume.id, &why);
+    snprintf(text, sizeof text, "%d answered no request", (int)status.worker);
+    if (rc == 1)
+        workspace_event(node, "worker-silent", workspace->name, text);
+    else if (rc < 0)
+        log_event(LOG_WARN, "worker-silent", "workspace", workspace->name, "error", why.text, NULL);
+    return rc == 1 ? -EBUSY : 0;
+}
+
 enum verdict {
     WELL,
     UNSERVED,
+    SUSPECTED,
     DIED,
     GIVEN_UP,       /* or fenced already, and not written down */
     GIVEN_UP_BELOW, /* an unmount waits for it */
@@ -153,6 +171,8 @@ static enum verdict judge(struct node *node, const struct catalog_workspace *wor
 {
     if (is_unserved(node, status))
         return UNSERVED;
+    if (status->suspected && !status->dead)
+        return SUSPECTED;
     switch (workspace->volume.state) {
     case CATALOG_VOLUME_ATTACHED:
         if (status->dead)
@@ -194,7 +214,8 @@ static int mend_claimed(struct node *node, const char *name, struct err *err)
     case HELD_ELSEWHERE:
         (void)finish(node, &row, &ignored); /* the next pass looks again */
         return 0;
-    case UNSERVED: /* give_up_unserved() */
+    case UNSERVED:  /* give_up_unserved() */
+    case SUSPECTED: /* probe() */
     case WELL:
         break;
     }
@@ -216,7 +237,7 @@ static int mend_one(void *arg, const char *name, bool dropped)
     cleanup_catalog_workspace struct catalog_workspace row = {0};
     struct err failure = ERR_INIT;
     int rc = dropped ? 0 : workspace_find(node, name, &row, &failure);
-    if (rc == 1 && give_up_unserved(node, &row) < 0)
+    if (rc == 1 && (give_up_unserved(node, &row) < 0 || probe(node, &row) < 0))
         return -EBUSY;
     if (rc == 1)
         rc = workspace_claim_try(node->workspaces, name, &failure);

@@ -175,7 +175,7 @@ static int take(void *arg, const char *id, struct err *err)
     if (strlen(id) != VOLUME_ID_LEN ||
         volumes_status(watch->node->volumes, id, &status, &failure) < 0)
         return 0;
-    if (status.dead || (status.failed && !status.fenced) ||
+    if (status.dead || (status.failed && !status.fenced) || status.suspected ||
         status.unserved_ns >= (uint64_t)watch->node->volume.disk_wait_ns)
         watch->mend = true;
     struct seen *seen = find(watch, id);

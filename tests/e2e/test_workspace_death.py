@@ -22,10 +22,10 @@ SILENCE_S = 10  # after which a worker counts as stuck (docs/DESIGN.md)
 class Rig:
     """A node with a mounted workspace and a process that writes into it."""
 
-    def __init__(self, scratch, env=None):
+    def __init__(self, scratch, env=None, fault=None):
         self.scratch = scratch
         self.env = env
-        self.node = scratch.node("n1").start(env=env)
+        self.node = scratch.node("n1").start(env=env, fault=fault)
         self.site = VolumeSite(self.node, size=256 * MIB)
         self.writers = 0
         self.writer = None
@@ -299,6 +299,15 @@ def test_a_worker_that_cannot_begin(scratch):
     with open(path, "rb") as f:
         check_equal(f.read(), b"kept" * 4096, "content")
     site.fsck()
+
+
+def test_a_worker_that_beats_and_answers_nothing(scratch):
+    """The thread that reads requests goes no further after some hundreds of them, in each worker anew."""
+    rig = Rig(scratch, env={"VARVE_KEEPER_SILENCE_MS": "4000"}, fault="volume.request-read=hang:400")
+    wait_for(lambda: rig.document()["worker"]["starts"] >= 3, 120, "two workers that were found")
+    told = [line for line in rig.node.log_text().splitlines() if "answered no request" in line]
+    check(len(told) >= 2, f"what the log says of it: {told}")
+    rig.end(within=30)
 
 
 def test_a_node_that_stops_while_volumes_hang(scratch):

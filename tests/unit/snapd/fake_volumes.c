@@ -355,6 +355,7 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
                                   .held = v->held,
                                   .held_ns = v->held_ns,
                                   .unserved_ns = v->unserved_ns,
+                                  .suspected = v->suspected,
                                   .starts = 1,
                                   .read_bytes = v->read_bytes,
                                   .write_bytes = v->write_bytes,
@@ -483,6 +484,16 @@ void volumes_watch(struct volumes *volumes, int timeout_ms, volumes_event *take,
 void volumes_stop(struct volumes *volumes)
 {
     (void)volumes;
+}
+
+int volumes_probe(struct volumes *volumes, const char *id, struct err *err)
+{
+    (void)volumes;
+    struct fake_volume *v = fake_volume(id);
+    v->suspected = false;
+    v->probes++;
+    return v->probe_rc < 0 ? err_fail(err, ERR_CONFLICT, "the host's disk does not answer")
+                           : v->probe_rc;
 }
 
 void volumes_give_up(struct volumes *volumes, const char *id)

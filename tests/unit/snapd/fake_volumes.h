@@ -33,6 +33,9 @@ struct fake_volume {
     uint64_t held_ns;
     uint64_t unserved_ns;
     const char *text; /* why nobody serves it; NULL */
+    bool suspected;
+    int probes;
+    int probe_rc; /* of the next one; below 0 with ERR_CONFLICT */
     uint64_t read_bytes, write_bytes, reads, writes;
     uint64_t limit_bytes, limit_ops; /* as the last volumes_limit() said */
     _Atomic int slow_ms;             /* an attach takes */

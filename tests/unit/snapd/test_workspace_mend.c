@@ -70,6 +70,32 @@ static void test_what_nobody_serves_is_given_up(void **state)
                            "no other one could serve it: the map is damaged; its journal"));
 }
 
+/* Found whoever works on the workspace, as he may wait for it; what is done is seen by keeper. */
+static void test_a_worker_that_beats_and_does_not_answer(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    static const struct {
+        int rc;
+        int events;
+        bool left;
+    } cases[] = {{0, 0, false}, {1, 1, true}, {-1, 1, false}, {1, 2, true}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        volume->suspected = true;
+        volume->probe_rc = cases[i].rc;
+        assert_int_equal(mend(world), cases[i].left);
+        assert_int_equal(volume->probes, i + 1);
+        assert_int_equal(workspace_world_events(world, "w", "worker-silent"), cases[i].events);
+        assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    }
+    assert_int_equal(workspace_claim_try(world->node->workspaces, "w", NULL), 1);
+    volume->suspected = true;
+    (void)mend(world);
+    assert_int_equal(volume->probes, ARRAY_SIZE(cases) + 1);
+    workspace_claim_release(world->node->workspaces, "w");
+    assert_int_equal(volume->abandons + volume->fences, 0);
+}
+
 static int64_t now_ns;
 
 static int64_t mono_ns(const struct clock *clock)
@@ -386,6 +412,7 @@ int main(void)
         with_mounted(test_what_is_well_is_left_alone),
         with_mounted(test_the_dead_come_back),
         with_mounted(test_what_nobody_serves_is_given_up),
+        with_mounted(test_a_worker_that_beats_and_does_not_answer),
         with_mounted(test_what_dies_again_and_again),
         with_mounted(test_an_unmount_that_waits_for_the_disk),
         with_mounted(test_one_that_stays_dead),
