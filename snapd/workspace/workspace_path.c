@@ -72,7 +72,7 @@ static int call_resolve(void *arg, void *result, int *ret_fd, struct err *err)
     struct stat st;
     (void)ret_fd;
     if (!realpath(path, result) || lstat(result, &st) < 0)
-        return fail(errno, path, err);
+        return fail(errno == ENOTDIR ? ENOENT : errno, path, err); /* below a file there is none */
     return S_ISDIR(st.st_mode) ? check_lasting(result, err) : fail(ENOTDIR, path, err);
 }
 
