@@ -86,6 +86,10 @@ static pid_t serve(const char *address, int type, const char *fixed_port, int *r
             }
             int peer = accept(fd, NULL, NULL);
             (void)send(peer, "hello", 5, MSG_NOSIGNAL);
+            /* Closed with the question unread it would be reset, and what was sent with it lost. */
+            (void)shutdown(peer, SHUT_WR);
+            while (recv(peer, byte, sizeof byte, 0) > 0)
+                ;
             close(peer);
         }
     }
