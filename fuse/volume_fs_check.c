@@ -1,6 +1,7 @@
 #include "volume_fs.h"
 
 #include "cleanup.h"
+#include "clock.h"
 #include "deadline_child.h"
 #include "spawn.h"
 #include "volume_format.h"
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <time.h>
 
 /* After the headers of the C library, whose sys/mount.h has the same names as linux/mount.h. */
 #include <sys/mount.h>
@@ -25,6 +27,8 @@ enum {
 enum {
     TOOL_USER = 65534, /* nobody, and its group, on every Linux */
     TOOL_DIRECTORY = 3,
+    BUSY_MS = 2000, /* that one whose daemon was killed may take to be gone with it */
+    BUSY_PAUSE_MS = 100,
 };
 #define TOOL_PREFIX "/proc/self/fd/3/"
 
@@ -123,10 +127,21 @@ static int run_tool(const char *name, const char *const *options, const char *de
     return status;
 }
 
+static bool says_busy(int status, const char *said)
+{
+    return status >= FSCK_FAILED && (strstr(said, "in use") || strstr(said, "is mounted"));
+}
+
 static int run_fsck(const char *const *options, const char *device_path, int wait_ms,
                     char ret_said[VOLUME_FS_TEXT_MAX], struct err *err)
 {
+    const struct timespec pause = {.tv_nsec = BUSY_PAUSE_MS * 1000000L};
+    int64_t until = clock_now_ms() + BUSY_MS;
     int status = run_tool("e2fsck", options, device_path, wait_ms, ret_said, err);
+    while (status > 0 && says_busy(status, ret_said) && clock_now_ms() < until) {
+        (void)nanosleep(&pause, NULL);
+        status = run_tool("e2fsck", options, device_path, wait_ms, ret_said, err);
+    }
     if (status <= 0)
         return status;
     if (status <= (FSCK_MENDED | FSCK_REBOOT))
@@ -137,7 +152,7 @@ static int run_fsck(const char *const *options, const char *device_path, int wai
         err_hint(err, "look at it with e2fsck -f %s", device_path);
         return rc;
     }
-    if (strstr(ret_said, "in use") || strstr(ret_said, "is mounted"))
+    if (says_busy(status, ret_said))
         return err_fail(err, ERR_CONFLICT, "%s is in use, it cannot be checked", device_path);
     return err_fail(err, ERR_IO, "e2fsck of %s ended with status %d: %s", device_path, status,
                     ret_said);

@@ -18,6 +18,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -198,6 +199,24 @@ static void test_busy(void **state)
     refused(volume_fs_check(site->loop.path, WAIT_MS, NULL, &err), ERR_CONFLICT, &err);
     close(steal_fd(&fd));
     assert_int_equal(volume_fs_check(site->loop.path, WAIT_MS, NULL, &err), 0);
+}
+
+/* The check of a daemon that was killed ends a moment later. */
+static void test_a_check_that_has_to_wait(void **state)
+{
+    struct fs_site *site = *state;
+    struct err err = ERR_INIT;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open(site->loop.path, O_RDONLY | O_EXCL | O_CLOEXEC);
+        (void)usleep(600000);
+        _exit(fd < 0);
+    }
+    (void)usleep(200000);
+    ok(volume_fs_check(site->loop.path, WAIT_MS, NULL, &err), &err);
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
 }
 
 /* Who owns a directory on the way can make it a link at any time; an unmount goes along none. */
@@ -509,6 +528,7 @@ int main(void)
         on_site(test_places_that_are_none),
         on_site(test_something_else_is_mounted),
         on_site(test_busy),
+        on_site(test_a_check_that_has_to_wait),
         on_site(test_a_link_on_the_way),
         on_site(test_check),
         on_site(test_a_journal_to_replay),
