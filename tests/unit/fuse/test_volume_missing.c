@@ -1,19 +1,16 @@
 #include "cleanup.h"
 #include "fd_pass.h"
+#include "page_witness.h"
 #include "worker_rig.h"
 
 #include <fcntl.h>
-#include <linux/fuse.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -26,146 +23,70 @@
 
 #include <cmocka.h>
 
-/* Why a worker's memory is locked: what a kill costs while the kernel waits for a page of the one
- * that it copies a request to, or a reply from. First with a small server of the test's own, whose
- * page is held back by userfaultfd; then what can be done to a worker's pages. */
+/* What a kill costs while the kernel waits for a page of the one that it copies a request to, or a
+ * reply from; and that no page of a worker is ever missing. The real worker, with page_witness. */
 
 enum {
     PAGE = 4096,
-    REQUEST_MAX = 256 * 1024 + PAGE,
-    NOTIFY_RESEND = 7,
+    REPORT_FD = 80, /* none of a worker's */
+    ROUNDS = 20,
 };
 
-enum trap {
-    TRAP_NONE,
-    TRAP_REQUEST, /* the WRITE after OPEN is read into a page that is missing */
-    TRAP_REPLY,   /* the READ is answered from one */
+struct watched {
+    struct worker_rig *rig;
+    int ends[2];
+    int uffd; /* of the last worker */
+    struct page_witness said;
 };
 
-struct raw {
-    int fuse_fd;
-    int report; /* the userfaultfd goes here */
-    enum trap trap;
-    char *trap_page;
-    char *buffer;
-};
-
-static void raw_reply(const struct raw *raw, uint64_t unique, int error, const void *body,
-                      size_t len)
+static void watch_begin(struct watched *watched, struct worker_rig *rig)
 {
-    struct fuse_out_header head = {
-        .len = (uint32_t)(sizeof head + len), .error = error, .unique = unique};
-    struct iovec iov[2] = {{&head, sizeof head}, {(void *)body, len}};
-    if (writev(raw->fuse_fd, iov, len > 0 ? 2 : 1) < 0 && errno != ENOENT)
-        _exit(3);
+    int ends[2];
+    *watched = (struct watched){.rig = rig, .uffd = -1};
+    rig->program = VARVE_WITNESSED_PROGRAM;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    watched->ends[0] = ends[0];
+    watched->ends[1] = fcntl(ends[1], F_DUPFD, REPORT_FD);
+    assert_true(watched->ends[1] >= REPORT_FD);
+    (void)close(ends[1]);
 }
 
-static void raw_init(const struct raw *raw, const struct fuse_in_header *in)
+static void watch_end(struct watched *watched)
 {
-    const struct fuse_init_in *wanted = (const void *)(in + 1);
-    struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION,
-                                .minor = wanted->minor < 38 ? wanted->minor : 38,
-                                .max_write = 128 * 1024,
-                                .max_background = 8,
-                                .congestion_threshold = 6};
-    raw_reply(raw, in->unique, 0, &out, sizeof out);
+    (void)close(watched->uffd);
+    (void)close(watched->ends[0]);
+    (void)close(watched->ends[1]);
 }
 
-static struct fuse_attr raw_attr(void)
+/* Starts a worker that is watched, and waits until it serves. */
+static void watch_serve(struct watched *watched, const char *what)
 {
-    return (struct fuse_attr){
-        .ino = 2, .size = 1 << 20, .mode = S_IFREG | 0600, .nlink = 1, .blksize = PAGE};
+    char env[64];
+    size_t count = 0;
+    snprintf(env, sizeof env, "VARVE_WITNESS=%d:%s", watched->ends[1], what);
+    if (watched->uffd >= 0)
+        (void)close(watched->uffd);
+    worker_rig_serve(watched->rig, env);
+    ssize_t n = fd_pass_receive(watched->ends[0], &watched->said, sizeof watched->said,
+                                &watched->uffd, 1, &count, true);
+    assert_int_equal(n, sizeof watched->said);
+    assert_int_equal(count, 1);
 }
 
-static void raw_answer(const struct raw *raw, const struct fuse_in_header *in)
+/* Whether a page was missing that somebody touched, within `ms`. */
+static bool was_missed(const struct watched *watched, int ms)
 {
-    struct fuse_entry_out entry = {.nodeid = 2, .generation = 1, .attr = raw_attr()};
-    struct fuse_attr_out attr = {.attr = raw_attr()};
-    struct fuse_open_out opened = {.fh = 2, .open_flags = FOPEN_DIRECT_IO | (1 << 5)};
-    struct fuse_write_out written = {.size = PAGE};
-    switch (in->opcode) {
-    case FUSE_INIT:
-        raw_init(raw, in);
-        return;
-    case FUSE_LOOKUP:
-        raw_reply(raw, in->unique, 0, &entry, sizeof entry);
-        return;
-    case FUSE_GETATTR:
-        raw_reply(raw, in->unique, 0, &attr, sizeof attr);
-        return;
-    case FUSE_OPEN:
-        raw_reply(raw, in->unique, 0, &opened, sizeof opened);
-        return;
-    case FUSE_WRITE:
-        raw_reply(raw, in->unique, 0, &written, sizeof written);
-        return;
-    case FUSE_READ:
-        raw_reply(raw, in->unique, 0, raw->trap == TRAP_REPLY ? raw->trap_page : raw->buffer, PAGE);
-        return;
-    case FUSE_FORGET:
-    case FUSE_BATCH_FORGET:
-    case FUSE_INTERRUPT:
-        return;
-    default:
-        raw_reply(raw, in->unique, in->opcode == FUSE_RELEASE ? 0 : -ENOSYS, NULL, 0);
-        return;
-    }
-}
-
-/* A page that is never given: whoever touches it waits. */
-static void raw_set_trap(struct raw *raw)
-{
-    raw->trap_page =
-        mmap(NULL, REQUEST_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-    struct uffdio_api api = {.api = UFFD_API};
-    struct uffdio_register range = {
-        .range = {.start = (uintptr_t)raw->trap_page, .len = REQUEST_MAX},
-        .mode = UFFDIO_REGISTER_MODE_MISSING};
-    if (raw->trap_page == MAP_FAILED || fd < 0 || ioctl(fd, UFFDIO_API, &api) < 0 ||
-        ioctl(fd, UFFDIO_REGISTER, &range) < 0 ||
-        fd_pass_send(raw->report, "u", 1, &fd, 1, true) < 0)
-        _exit(4);
-}
-
-static void raw_serve(int fuse_fd, int report, enum trap trap, bool successor)
-{
-    struct raw raw = {.fuse_fd = fuse_fd, .report = report, .trap = trap};
-    raw.buffer = calloc(1, REQUEST_MAX);
-    if (trap != TRAP_NONE)
-        raw_set_trap(&raw);
-    const struct fuse_out_header again = {.len = sizeof again, .error = NOTIFY_RESEND};
-    if (successor && write(fuse_fd, &again, sizeof again) < 0)
-        _exit(5);
-    char *where = raw.buffer;
-    for (;;) {
-        ssize_t n = read(fuse_fd, where, REQUEST_MAX);
-        if (n < 0 && errno == ENODEV)
-            _exit(0);
-        if (n < 0)
-            continue;
-        const struct fuse_in_header *in = (const void *)where;
-        raw_answer(&raw, in);
-        if (in->opcode == FUSE_OPEN && trap == TRAP_REQUEST)
-            where = raw.trap_page;
-    }
-}
-
-static pid_t raw_start(const struct worker_rig *rig, int report, enum trap trap, bool successor)
-{
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        (void)close(rig->guard_fd);
-        raw_serve(rig->fuse_fd, report, trap, successor);
-    }
-    return pid;
+    struct uffd_msg message;
+    struct pollfd wait = {.fd = watched->uffd, .events = POLLIN};
+    return poll(&wait, 1, ms) == 1 && (wait.revents & POLLIN) != 0 &&
+           read(watched->uffd, &message, sizeof message) == sizeof message &&
+           message.event == UFFD_EVENT_PAGEFAULT;
 }
 
 struct application {
     const struct worker_rig *rig;
     bool write;
+    size_t len;
     ssize_t result;
     int error;
     pthread_t thread;
@@ -174,108 +95,102 @@ struct application {
 static void *apply(void *arg)
 {
     struct application *app = arg;
-    char *bytes = worker_rig_bytes(PAGE, 1);
+    char *bytes = worker_rig_bytes(app->len, 1);
     int fd = worker_rig_open(app->rig);
-    app->result = app->write ? pwrite(fd, bytes, PAGE, 0) : pread(fd, bytes, PAGE, 0);
+    app->result = app->write ? pwrite(fd, bytes, app->len, 0) : pread(fd, bytes, app->len, 0);
     app->error = errno;
     (void)close(fd);
     free(bytes);
     return NULL;
 }
 
-/* Kills the server in the middle of the kernel's copy; a successor has everything sent again. */
-static void kill_in_the_copy(struct worker_rig *rig, enum trap trap, bool write,
-                             struct application *ret)
+/* Kills the worker in the middle of the kernel's copy; a successor has everything sent again. */
+static void kill_in_the_copy(struct worker_rig *rig, const char *what, struct application app)
 {
-    int ends[2];
-    char byte;
-    int uffd = -1;
-    size_t count = 0;
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    pid_t first = raw_start(rig, ends[1], trap, false);
-    assert_int_equal(fd_pass_receive(ends[0], &byte, 1, &uffd, 1, &count, true), 1);
-    *ret = (struct application){.rig = rig, .write = write};
-    assert_int_equal(pthread_create(&ret->thread, NULL, apply, ret), 0);
-    struct pollfd fault = {.fd = uffd, .events = POLLIN};
-    assert_int_equal(poll(&fault, 1, 20000), 1);
-    assert_int_equal(kill(first, SIGKILL), 0);
-    assert_int_equal(waitpid(first, NULL, 0), first);
-    (void)close(uffd);
-    pid_t second = raw_start(rig, ends[1], TRAP_NONE, true);
-    assert_int_equal(pthread_join(ret->thread, NULL), 0);
-    assert_int_equal(kill(second, SIGKILL), 0);
-    assert_int_equal(waitpid(second, NULL, 0), second);
-    (void)close(ends[0]);
-    (void)close(ends[1]);
+    struct watched watched;
+    watch_begin(&watched, rig);
+    watch_serve(&watched, what);
+    app.rig = rig;
+    assert_int_equal(pthread_create(&app.thread, NULL, apply, &app), 0);
+    assert_true(was_missed(&watched, 20000));
+    worker_rig_kill(rig);
+    watch_serve(&watched, "watch");
+    assert_int_equal(pthread_join(app.thread, NULL), 0);
+    assert_int_equal(app.result, -1);
+    assert_int_equal(app.error, EIO);
+    watch_end(&watched);
 }
 
 static void a_missing_page_of_a_request_costs_it(void **state)
 {
-    struct application app;
-    kill_in_the_copy(*state, TRAP_REQUEST, true, &app);
-    assert_int_equal(app.result, -1);
-    assert_int_equal(app.error, EIO);
+    kill_in_the_copy(*state, "request",
+                     (struct application){.write = true, .len = (size_t)4 * PAGE});
 }
 
 static void a_missing_page_of_a_reply_costs_it(void **state)
 {
-    struct application app;
-    kill_in_the_copy(*state, TRAP_REPLY, false, &app);
-    assert_int_equal(app.result, -1);
-    assert_int_equal(app.error, EIO);
+    kill_in_the_copy(*state, "reply", (struct application){.len = PAGE});
 }
 
-/* The largest writable mapping: buffers and stacks. */
-static struct iovec largest_mapping(pid_t pid)
+/* Somebody with all rights tries to have the worker's pages taken away. */
+static void try_to_drop(const struct watched *watched)
 {
-    char line[512];
-    struct iovec found = {.iov_len = 0};
-    snprintf(line, sizeof line, "/proc/%d/smaps", (int)pid);
-    cleanup_file FILE *f = fopen(line, "re");
-    assert_non_null(f);
-    unsigned long long start = 0, end = 0, kib = 0;
-    char rights[8] = "";
-    while (fgets(line, sizeof line, f)) {
-        (void)sscanf(line, "%llx-%llx %7s", &start, &end, rights);
-        if (sscanf(line, "Locked: %llu", &kib) == 1 && strcmp(rights, "rw-p") == 0 && kib > 0 &&
-            end - start > found.iov_len)
-            found = (struct iovec){(void *)(uintptr_t)start, (size_t)(end - start)};
-    }
-    return found;
+    struct iovec memory = {(void *)(uintptr_t)watched->said.region, watched->said.bytes};
+    cleanup_fd int pidfd = (int)syscall(SYS_pidfd_open, watched->rig->pid, 0);
+    assert_true(pidfd >= 0);
+    assert_int_equal(syscall(SYS_process_madvise, pidfd, &memory, 1, MADV_PAGEOUT, 0), -1);
+    assert_int_equal(errno, EINVAL);
+    assert_int_equal(syscall(SYS_process_madvise, pidfd, &memory, 1, MADV_COLD, 0), -1);
+    assert_int_equal(errno, EINVAL);
 }
 
-/* While requests are on their way somebody tries to take the pages away, and workers are killed. */
+/* A process that writes and reads as much as one request can carry, several times. */
+static pid_t start_application(int fd, char *bytes, char *back)
+{
+    pid_t app = fork();
+    assert_true(app >= 0);
+    if (app != 0)
+        return app;
+    for (int i = 0; i < 4; i++) {
+        if (pwrite(fd, bytes, VOLUME_MAX_WRITE, 0) != VOLUME_MAX_WRITE)
+            _exit(1);
+        if (pread(fd, back, VOLUME_MAX_WRITE, 0) != VOLUME_MAX_WRITE)
+            _exit(2);
+        if (memcmp(bytes, back, VOLUME_MAX_WRITE) != 0)
+            _exit(3);
+    }
+    _exit(0);
+}
+
+/* Before its first request is read all pages are there and locked, and no copy of the kernel, nor
+ * anything that the worker does on its stacks, ever meets one that is not: there is no moment in
+ * which a kill costs a request. */
 static void a_worker_has_no_missing_pages(void **state)
 {
-    struct worker_rig *rig = *state;
-    worker_rig_serve(rig, NULL);
-    cleanup_fd int fd = worker_rig_open(rig);
+    struct watched watched;
+    watch_begin(&watched, *state);
+    watch_serve(&watched, "watch");
+    cleanup_fd int fd = worker_rig_open(watched.rig);
     cleanup_free char *bytes = worker_rig_bytes(VOLUME_MAX_WRITE, 1);
     cleanup_free char *back = worker_rig_bytes(VOLUME_MAX_WRITE, 2);
-    for (int i = 0; i < 20; i++) {
-        struct iovec memory = largest_mapping(rig->pid);
-        assert_true(memory.iov_len >= (size_t)8 << 20);
-        cleanup_fd int pidfd = (int)syscall(SYS_pidfd_open, rig->pid, 0);
-        assert_true(pidfd >= 0);
-        assert_int_equal(syscall(SYS_process_madvise, pidfd, &memory, 1, MADV_PAGEOUT, 0), -1);
-        assert_int_equal(errno, EINVAL);
-        assert_int_equal(syscall(SYS_process_madvise, pidfd, &memory, 1, MADV_COLD, 0), -1);
-        assert_int_equal(errno, EINVAL);
-        pid_t app = fork();
-        assert_true(app >= 0);
-        if (app == 0) {
-            if (pwrite(fd, bytes, VOLUME_MAX_WRITE, 0) != VOLUME_MAX_WRITE)
-                _exit(1);
-            if (pread(fd, back, VOLUME_MAX_WRITE, 0) != VOLUME_MAX_WRITE)
-                _exit(2);
-            _exit(memcmp(bytes, back, VOLUME_MAX_WRITE) == 0 ? 0 : 3);
-        }
-        worker_rig_kill(rig);
-        worker_rig_serve(rig, NULL);
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_int_equal(watched.said.reads, 0);
+        assert_int_equal(watched.said.missing, 0);
+        assert_int_equal(watched.said.drop_num, EINVAL);
+        assert_true(watched.said.bytes >= (uint64_t)8 << 20);
+        try_to_drop(&watched);
+        pid_t app = start_application(fd, bytes, back);
+        (void)usleep((useconds_t)(i * 300));
+        try_to_drop(&watched);
+        worker_rig_kill(watched.rig);
+        assert_false(was_missed(&watched, 0));
+        watch_serve(&watched, "watch");
         int status = 0;
         assert_int_equal(waitpid(app, &status, 0), app);
         assert_int_equal(status, 0);
+        assert_false(was_missed(&watched, 0));
     }
+    watch_end(&watched);
 }
 
 int main(void)

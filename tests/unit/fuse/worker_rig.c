@@ -186,7 +186,7 @@ static void become_worker(const struct worker_rig *rig, const char *env)
     }
     char name[] = "varve-volume";
     char *argv[] = {name, (char *)rig->directory, NULL};
-    execve(VARVE_VOLUME_PROGRAM, argv, environ);
+    execve(rig->program ? rig->program : VARVE_VOLUME_PROGRAM, argv, environ);
     _exit(127);
 }
 
