@@ -19,7 +19,7 @@ from harness import LONG, check, main  # noqa: E402  pylint: disable=wrong-impor
 from recorded_node import RecordedNode, Replay, save_start  # noqa: E402  pylint: disable=wrong-import-position
 
 SIZE = 256 << 20
-SYNCS = 4000 if LONG else 40  # of data and map, in the recording
+SYNCS = 600 if LONG else 40  # of data and map, in the recording
 KILLS = 15 if LONG else 3     # of workers in use, spread over it
 
 
