@@ -30,7 +30,7 @@ struct worker_rig {
     int live_fd;
     int listen_fd;
     int program_fd;
-    const char *program; /* another one than the worker, or NULL */
+    const char *program;  /* another one than the worker, or NULL */
     struct live_map live; /* header and words */
     pid_t pid;            /* 0: none runs */
     pid_t guard;          /* aborts the connection when this process is killed */
