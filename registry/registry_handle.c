@@ -6,14 +6,23 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* See registry_handle.h. */
+static long http_version(const struct registry_http_request *request)
+{
+    bool large = request->sink ? request->sink_max > REGISTRY_HANDLE_SMALL_MAX
+                               : request->body_size > REGISTRY_HANDLE_SMALL_MAX;
+    return large || (request->body_size > 0 && !request->body) ? CURL_HTTP_VERSION_1_1
+                                                               : CURL_HTTP_VERSION_2TLS;
+}
+
 static CURLcode set_connection(CURL *curl, const struct registry_exchange_settings *settings,
-                               const char *url)
+                               const struct registry_http_request *request, const char *url)
 {
     CURLcode code = CURLE_OK;
     REGISTRY_HANDLE_SET(CURLOPT_URL, url);
     REGISTRY_HANDLE_SET(CURLOPT_PROTOCOLS_STR, "http,https");
     REGISTRY_HANDLE_SET(CURLOPT_FOLLOWLOCATION, 0L);
-    REGISTRY_HANDLE_SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    REGISTRY_HANDLE_SET(CURLOPT_HTTP_VERSION, http_version(request));
     REGISTRY_HANDLE_SET(CURLOPT_USERAGENT, "varve/" VARVE_VERSION);
     REGISTRY_HANDLE_SET(CURLOPT_NOSIGNAL, 1L);
     REGISTRY_HANDLE_SET(CURLOPT_TCP_KEEPALIVE, 1L);
@@ -134,7 +143,7 @@ CURLcode registry_handle_set(CURL *curl, const struct registry_exchange_settings
 {
     CURLcode code = make_headers(settings, request, ret_headers);
     if (code == CURLE_OK)
-        code = set_connection(curl, settings, url);
+        code = set_connection(curl, settings, request, url);
     if (code == CURLE_OK)
         code = set_tls(curl, settings);
     if (code == CURLE_OK)

@@ -2,9 +2,11 @@
 
 #include "registry_fixture.h"
 
+#include "fdio.h"
 #include "test_certs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -316,6 +318,47 @@ static void real_registry_with_client_certificates(void **state)
     registry_server_stop(&server);
 }
 
+/* Questions share a connection by HTTP/2, blobs have one of their own. */
+static void blobs_go_by_http_1(void **state)
+{
+    struct tls *tls = *state;
+    struct registry_server_options server_options = {.tls_cert = tls->server,
+                                                     .tls_key = tls->server_key};
+    struct registry_server server;
+    struct err err = ERR_INIT;
+    if (registry_server_start(tls->scratch->path, &server_options, &server, &err) < 0)
+        fail_msg("%s", err.text);
+    int port = (int)strtol(strchr(server.host, ':') + 1, NULL, 10);
+    struct registry_options options = {.ca_file = tls->ca};
+    assert_int_equal(ask("127.0.0.1", port, &options, &err), 0);
+    cleanup_free char *url = NULL;
+    assert_true(asprintf(&url, "https://%s", server.host) > 0);
+    struct registry_http_options http_options = {.base = url, .ca_file = tls->ca};
+    struct registry_http *http = NULL;
+    assert_int_equal(registry_http_open(&http_options, &http, NULL), 0);
+    cleanup_free char *blob = NULL;
+    assert_true(asprintf(&blob, "%s/v2/n/blobs/sha256:%064d", url, 0) > 0);
+    size_t len = 0;
+    struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
+                                            .url = blob,
+                                            .sink = discard,
+                                            .sink_arg = &len,
+                                            .sink_max = UINT64_MAX};
+    cleanup_http_response struct registry_http_response response = {0};
+    assert_int_equal(registry_http_perform(http, &request, &response, NULL), 0);
+    assert_int_equal(response.status, 404);
+    registry_http_close(http);
+    registry_server_stop(&server);
+    cleanup_buf struct buf log = BUF_INIT(1 << 20);
+    assert_int_equal(fdio_read_file(AT_FDCWD, scratch_path(tls->scratch, "log"), &log, NULL), 0);
+    assert_non_null(strstr(buf_str(&log), "\"HEAD /v2/n/blobs/sha256:"));
+    const char *head = strstr(buf_str(&log), "\"HEAD /v2/n/blobs/sha256:");
+    assert_int_equal(strncmp(strstr(head, " HTTP/"), " HTTP/2.0\"", 10), 0);
+    const char *get = strstr(buf_str(&log), "\"GET /v2/n/blobs/sha256:");
+    assert_non_null(get);
+    assert_int_equal(strncmp(strstr(get, " HTTP/"), " HTTP/1.1\"", 10), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +371,7 @@ int main(void)
         cmocka_unit_test(https_to_a_plain_port),
         cmocka_unit_test(closed_tls_connections_raise_no_signal),
         cmocka_unit_test(real_registry_with_client_certificates),
+        cmocka_unit_test(blobs_go_by_http_1),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
