@@ -7,8 +7,9 @@
  *
  * TLS is checked always. Plain http is used only for loopback hosts and for hosts that the
  * configuration names as insecure. There is no limit on the total time of a transfer, only on
- * standing still. Redirects are followed for downloads only, to other hosts without the client
- * certificate. Proxies come from the environment, but not for loopback hosts.
+ * standing still. Redirects are followed as registry_http.h says, to other origins without
+ * credentials and client certificate. Proxies come from the environment, but not for loopback
+ * hosts.
  *
  * Failures: ERR_UNREACHABLE no connection, or one that broke, also in the middle of a body;
  * ERR_DENIED 401 and 403; ERR_NOT_FOUND 404; ERR_REFUSED every other refusal; ERR_DIGEST when the

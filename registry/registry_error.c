@@ -133,7 +133,7 @@ static void hint_for_status(const struct registry_http_response *response, const
     else if (status == 429 || status >= 500)
         err_hint(err, "try again later; the registry's own log may tell more");
     else if (status >= 300 && status < 400)
-        err_hint(err, "redirects are followed for downloads only; check the registry's address");
+        err_hint(err, "such redirects are not followed; check the registry's address");
     else if (status == 413)
         err_hint(err, "the registry, or a proxy in front of it, limits the size of a body");
 }

@@ -420,6 +420,73 @@ static void proxies_are_for_other_machines(void **state)
         unsetenv(variables[i]);
 }
 
+/* What NO_PROXY says is taken as curl takes it. The second server stands in as a proxy. */
+static void proxies_are_left_out_as_curl_does(void **state)
+{
+    struct http_fixture *fixture = *state;
+    static const struct {
+        const char *no_proxy;
+        const char *url;
+        bool through; /* the proxy */
+    } cases[] = {
+        {"", "http://reg.invalid:5000/", true},
+        {"other.invalid", "http://reg.invalid:5000/", true},
+        {"reg.invalid", "http://reg.invalid:5000/", false},
+        {"other.invalid, reg.invalid", "http://reg.invalid/", false},
+        {".invalid", "http://reg.invalid:5000/", false},
+        {"invalid", "http://reg.invalid:5000/", false},
+        {"eg.invalid", "http://reg.invalid:5000/", true},
+        {"reg.invalid:5000", "http://reg.invalid:5000/", true}, /* curl takes no ports */
+        {"*", "http://reg.invalid:5000/", false},
+        {"192.0.2.0/24", "http://192.0.2.7:5000/", false},
+        {"192.0.2.0/24", "http://198.51.100.7:5000/", true},
+    };
+    struct registry_http_options options = {.base = fixture->base,
+                                            .insecure_hosts = "reg.invalid,192.0.2.7,198.51.100.7"};
+    struct registry_http *http = NULL;
+    assert_int_equal(registry_http_open(&options, &http, NULL), 0);
+    registry_http_set_timeouts(http, 1, 1, 1);
+    setenv("http_proxy", fixture->other_base, 1);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rule = {.path = "", .response = HTTP_FIXTURE_OK};
+        fake_http_set(fixture->other, &rule, 1);
+        setenv("NO_PROXY", cases[i].no_proxy, 1);
+        struct registry_http_request request = {.method = REGISTRY_HTTP_HEAD, .url = cases[i].url};
+        cleanup_http_response struct registry_http_response response = {0};
+        int rc = registry_http_perform(http, &request, &response, NULL);
+        if ((rc == 0) != cases[i].through || fake_http_count(fixture->other) != cases[i].through)
+            fail_msg("'%s' for %s: %d", cases[i].no_proxy, cases[i].url, rc);
+    }
+    unsetenv("http_proxy");
+    unsetenv("NO_PROXY");
+    registry_http_close(http);
+}
+
+/* To https a proxy makes a way, and sees no credentials. */
+static void proxies_see_no_credentials_of_https(void **state)
+{
+    struct http_fixture *fixture = *state;
+    setenv("https_proxy", fixture->other_base, 1);
+    static const struct fake_http_rule rule = {
+        .path = "",
+        .response = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+        .end = FAKE_CLOSE};
+    fake_http_set(fixture->other, &rule, 1);
+    struct registry_http_request request = {.method = REGISTRY_HTTP_HEAD,
+                                            .url = "https://reg.invalid:5000/v2/secret-path",
+                                            .authorization = "Basic czNjcmV0"};
+    cleanup_http_response struct registry_http_response response = {0};
+    struct err err = ERR_INIT;
+    int rc = registry_http_perform(fixture->http, &request, &response, &err);
+    unsetenv("https_proxy");
+    assert_int_equal(rc, -EHOSTUNREACH);
+    assert_non_null(strstr(err.text, "403"));
+    const struct fake_http_request *seen = fake_http_at(fixture->other, 0);
+    assert_string_equal(seen->method, "CONNECT");
+    assert_string_equal(seen->target, "reg.invalid:5000");
+    assert_null(fake_http_header(seen, "Authorization"));
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, http_fixture_setup, http_fixture_teardown)
 
 int main(void)
@@ -443,6 +510,8 @@ int main(void)
         test(refused_expectations_are_repeated),
         test(credentials_stay_at_home),
         test(proxies_are_for_other_machines),
+        test(proxies_are_left_out_as_curl_does),
+        test(proxies_see_no_credentials_of_https),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
