@@ -76,7 +76,7 @@ static int read_parameters(const char **at, bool *ret_is_next, struct err *err)
     bool has_rel = false;
     const char *text = *at + strspn(*at, space);
     while (*text == ';') {
-        struct parameter parameter;
+        struct parameter parameter = {0};
         text++;
         text += strspn(text, space);
         int rc = read_parameter(&text, &parameter, err);
@@ -102,7 +102,7 @@ int registry_link_next(const char *value, char **ret, struct err *err)
         if (!end)
             return damaged(err);
         const char *target = at + 1;
-        bool found;
+        bool found = false;
         at = end + 1;
         int rc = read_parameters(&at, &found, err);
         if (rc < 0)
