@@ -67,12 +67,14 @@ static int print_snapshot(struct cmd_context *ctx, const json_t *snapshot, struc
 }
 
 static int create_body(const char *run, const char *name, const char *comment,
-                       const struct opts_list *labels, json_t **ret, struct err *err)
+                       const char *durability, const struct opts_list *labels, json_t **ret,
+                       struct err *err)
 {
-    cleanup_json json_t *body =
-        json_pack("{s:s, s:s*, s:s*}", "run", run, "name", name, "comment", comment);
+    cleanup_json json_t *body = json_pack("{s:s, s:s*, s:s*, s:s*}", "run", run, "name", name,
+                                          "comment", comment, "durability", durability);
     if (!body)
-        return err_fail(err, ERR_INVALID, "the run, the name or the comment is not UTF-8");
+        return err_fail(err, ERR_INVALID,
+                        "the run, the name, the comment or the durability is not UTF-8");
     int rc = add_labels(body, labels, err);
     if (rc == 0)
         *ret = steal_ptr(body);
@@ -84,12 +86,15 @@ int cmd_snapshot_create(struct cmd_context *ctx, int argc, const char *const *ar
     const char *run = NULL;
     const char *name = NULL;
     const char *comment = NULL;
+    const char *durability = NULL;
     cleanup_opts_list struct opts_list labels = {0};
     const struct opts_option options[] = {
         {"--run", OPTS_VALUE, &run, "ID", "the run whose changes are committed"},
         {"--name", OPTS_VALUE, &name, "REPO[:TAG]", "name of the image"},
         {"--comment", OPTS_VALUE, &comment, "TEXT", "a note for people"},
         {"--label", OPTS_MANY, &labels, "KEY=VALUE", "a label, as often as wanted"},
+        {"--durability", OPTS_VALUE, &durability, "LEVEL",
+         "local (default), pushed, or verified: read back from the remote"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 0, argc, argv, &job, err);
@@ -101,7 +106,7 @@ int cmd_snapshot_create(struct cmd_context *ctx, int argc, const char *const *ar
         return rc;
     }
     cleanup_json json_t *body = NULL;
-    rc = create_body(run, name, comment, &labels, &body, err);
+    rc = create_body(run, name, comment, durability, &labels, &body, err);
     if (rc < 0)
         return rc;
     cleanup_json json_t *snapshot = NULL;
@@ -151,28 +156,38 @@ int cmd_snapshot_path(struct cmd_context *ctx, const char *word, const char *suf
     return rc < 0 ? rc : client_path("/v1/snapshots/", id, suffix, false, ret, err);
 }
 
+static int print_push(const json_t *result, struct err *err)
+{
+    return cmd_print(err, "%s  %s  %s  %s sent, %s were there", cmd_text(result, "id"),
+                     cmd_text(result, "image"), cmd_text(result, "durability"),
+                     text_size(number(result, "bytes_sent")).s,
+                     text_size(number(result, "bytes_skipped")).s);
+}
+
 int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
+    const char *durability = NULL;
+    const struct opts_option options[] = {
+        {"--durability", OPTS_VALUE, &durability, "LEVEL",
+         "pushed (default), or verified: read back from the remote"},
+    };
     cleanup_cmd_job struct cmd_job job = {0};
-    int rc = cmd_parse_job(ctx, NULL, 0, 1, argc, argv, &job, err);
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_free char *path = NULL;
     rc = cmd_snapshot_path(ctx, job.words.items[0], "/push", &path, err);
     if (rc < 0)
         return rc;
-    cleanup_json json_t *body = json_object();
+    cleanup_json json_t *body = json_pack("{s:s*}", "durability", durability);
     if (!body)
-        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+        return err_fail(err, ERR_INVALID, "the durability is not UTF-8");
     cleanup_json json_t *result = NULL;
     struct client_request request = {.method = "POST", .path = path, .body = body};
     rc = cmd_submit(ctx, request, &job.options, &result, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    if (ctx->json)
-        return output_json(stdout, result, err);
-    return cmd_print(err, "%s  %s  %s", cmd_text(result, "id"), cmd_text(result, "image"),
-                     cmd_text(result, "durability"));
+    return ctx->json ? output_json(stdout, result, err) : print_push(result, err);
 }
 
 int cmd_snapshot_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)

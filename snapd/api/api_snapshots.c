@@ -66,12 +66,25 @@ static int check_name(const struct node *node, const char *name, char **ret_loca
     return 0;
 }
 
+/* "pushed" or "verified", and where a snapshot may stay on this node "local". */
+static int check_durability(const json_t *params, bool local, struct err *err)
+{
+    const char *word = json_string_value(json_object_get(params, "durability"));
+    if (!word || strcmp(word, "pushed") == 0 || strcmp(word, "verified") == 0 ||
+        (local && strcmp(word, "local") == 0))
+        return 0;
+    int rc = err_fail(err, ERR_INVALID, "'%.40s' is no durability for this", word);
+    err_hint(err, "it is one of: %spushed, verified", local ? "local, " : "");
+    return rc;
+}
+
 int api_snapshots_create(struct api_request *request, struct api_reply *reply, struct err *err)
 {
     static const struct api_member members[] = {{"run", API_STRING, true, 0},
                                                 {"name", API_STRING, false, 0},
                                                 {"comment", API_STRING, false, API_COMMENT_MAX},
-                                                {"labels", API_LABELS, false, 0}};
+                                                {"labels", API_LABELS, false, 0},
+                                                {"durability", API_STRING, false, 0}};
     cleanup_json json_t *params = NULL;
     int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc < 0)
@@ -81,6 +94,8 @@ int api_snapshots_create(struct api_request *request, struct api_reply *reply, s
     const char *name = json_string_value(json_object_get(params, "name"));
     cleanup_free char *local = NULL;
     rc = id_check(wanted.run, "run ID", err);
+    if (rc >= 0)
+        rc = check_durability(params, true, err);
     if (rc >= 0 && name)
         rc = check_name(request->node, name, &local, err);
     if (rc < 0)
@@ -182,14 +197,15 @@ static int check_exists(void *arg, struct err *err)
     return catalog_snapshot_get(request->node->catalog, request->arg, &snapshot, err);
 }
 
-/* Push and removal differ in the kind of job alone. */
-static int submit_for(struct api_request *request, const char *kind, struct api_reply *reply,
-                      struct err *err)
+/* Push and removal. `params` gets the snapshot. */
+static int submit_for(struct api_request *request, const char *kind, json_t *params,
+                      struct api_reply *reply, struct err *err)
 {
     int rc = id_check(request->arg, "snapshot ID", err);
     if (rc < 0)
         return rc;
-    cleanup_json json_t *params = json_pack("{s:s}", "snapshot", request->arg);
+    if (json_object_set_new(params, "snapshot", json_string(request->arg)) < 0)
+        return err_fail(err, ERR_INTERNAL, "no memory for the request");
     char object[ID_LEN_MAX + 16];
     snprintf(object, sizeof object, "snapshot:%s", request->arg);
     struct job_request job = {.kind = kind,
@@ -202,12 +218,16 @@ static int submit_for(struct api_request *request, const char *kind, struct api_
 
 int api_snapshots_push(struct api_request *request, struct api_reply *reply, struct err *err)
 {
-    cleanup_json json_t *none = NULL;
-    int rc = api_request_params(request, NULL, 0, &none, err);
-    return rc < 0 ? rc : submit_for(request, snapshot_push_job.name, reply, err);
+    static const struct api_member members[] = {{"durability", API_STRING, false, 0}};
+    cleanup_json json_t *params = NULL;
+    int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
+    if (rc == 0)
+        rc = check_durability(params, false, err);
+    return rc < 0 ? rc : submit_for(request, snapshot_push_job.name, params, reply, err);
 }
 
 int api_snapshots_remove(struct api_request *request, struct api_reply *reply, struct err *err)
 {
-    return submit_for(request, snapshot_rm_job.name, reply, err);
+    cleanup_json json_t *params = json_object();
+    return submit_for(request, snapshot_rm_job.name, params, reply, err);
 }

@@ -370,11 +370,31 @@ int snapshot_take_locked(struct job *job, const struct snapshot_wanted *wanted, 
     return take(job, wanted, true, NULL, err);
 }
 
+/* The snapshot stays when it cannot be pushed: it is whole, and here. */
+static int push_taken(struct job *job, const char *id, enum catalog_durability level,
+                      json_t **ret_result, struct err *err)
+{
+    cleanup_catalog_snapshot struct catalog_snapshot row = {0};
+    int rc = catalog_snapshot_get(job_node(job)->catalog, id, &row, err);
+    if (rc == 0)
+        rc = snapshot_push(job, &row, level, ret_result, err);
+    if (rc < 0)
+        err_hint(err, "the snapshot is on this node: `varve snapshot push %s` tries again", id);
+    return rc;
+}
+
 static int create_run(struct job *job, json_t **ret_result, struct err *err)
 {
     struct snapshot_wanted wanted = {.id = NULL};
+    enum catalog_durability level = CATALOG_LOCAL;
     int rc = read_params(job_params(job), &wanted, err);
-    return rc == 0 ? take(job, &wanted, false, ret_result, err) : rc;
+    if (rc == 0)
+        rc = snapshot_level_of(job_params(job), &level, err);
+    if (rc == 0)
+        rc = take(job, &wanted, false, level == CATALOG_LOCAL ? ret_result : NULL, err);
+    if (rc == 0 && level != CATALOG_LOCAL)
+        rc = push_taken(job, wanted.id, level, ret_result, err);
+    return rc;
 }
 
 const struct job_kind snapshot_create_job = {

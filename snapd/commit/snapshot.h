@@ -1,17 +1,19 @@
 /* snapshot.h - jobs "snapshot.create", "snapshot.push" and "snapshot.rm".
  *
  * snapshot.create  {"run", "id" (derived from the job's ID by the engine, so that a repeated
- *                  job makes the same snapshot), "name"?: "repo[:tag]", "comment"?, "labels"?: {}}
+ *                  job makes the same snapshot), "name"?: "repo[:tag]", "comment"?, "labels"?: {},
+ *                  "durability"?: "local" (default), "pushed" or "verified"}
  *   steps: check (no live process uses the run: mount_users.h, and its exec lock is free) -> sync
  *   (syncfs of the upper) -> capture -> check again -> config and manifest -> record.
- * snapshot.push    {"snapshot": id}
- *   pushes every blob that the manifest names, then the manifest under its tag, then confirms each
- *   blob; durability becomes pushed.
+ *   and for a higher durability those of snapshot.push. When these fail the snapshot stays, local.
+ * snapshot.push    {"snapshot": id, "durability"?: "pushed" (default) or "verified"}
+ *   steps: check -> blobs -> manifest -> confirm or verify (push_image.h) -> record
  * snapshot.rm      {"snapshot": id}
  *   removes the record, the manifest that this node pushed, and the local image.
  *
  * Result of create and push: the snapshot document of docs/openapi.yaml (snapshot_json()); its
- * "layers" is null when the image is not on this node any more. Result of rm: {"id", "digest",
+ * "layers" is null when the image is not on this node any more. After a push it has what came of
+ * that, too (push_image_json()). Result of rm: {"id", "digest",
  * "remote": {"state", "message"}, "image": {"state", "message"}}, with what became of the manifest
  * in the remote (not_pushed, removed, absent, refused, or kept because another remote is configured
  * now) and of the local image (removed, absent, or kept because something needs it); {"id"} alone

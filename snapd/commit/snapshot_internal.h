@@ -8,6 +8,13 @@
 /* The snapshot that a job's parameter "snapshot" names. */
 int snapshot_of_params(struct job *job, struct catalog_snapshot *ret, struct err *err);
 
+/* The level that a job's optional parameter "durability" asks for; *ret stays without one. */
+int snapshot_level_of(const json_t *params, enum catalog_durability *ret, struct err *err);
+/* Pushes a snapshot as the last part of `job`, proves it and records the level. *ret_result is its
+ * document with the members of push_image_json(). Ends the job's leases. */
+int snapshot_push(struct job *job, struct catalog_snapshot *row, enum catalog_durability level,
+                  json_t **ret_result, struct err *err);
+
 /* Result of a job: the document of the snapshot as the catalog has it now. */
 int snapshot_result(struct node *node, const char *id, json_t **ret, struct err *err);
 

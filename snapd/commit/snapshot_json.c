@@ -86,6 +86,20 @@ int snapshot_of_params(struct job *job, struct catalog_snapshot *ret, struct err
     return rc == 0 ? catalog_snapshot_get(job_node(job)->catalog, id, ret, err) : rc;
 }
 
+int snapshot_level_of(const json_t *params, enum catalog_durability *ret, struct err *err)
+{
+    const char *word = NULL;
+    int rc = json_doc_opt_str(params, "durability", "the request", &word, err);
+    if (rc < 0 || !word)
+        return rc;
+    for (int level = CATALOG_LOCAL; level <= CATALOG_VERIFIED; level++)
+        if (strcmp(word, catalog_durability_name((enum catalog_durability)level)) == 0) {
+            *ret = (enum catalog_durability)level;
+            return 0;
+        }
+    return err_fail(err, ERR_INVALID, "'%.40s' is no durability", word);
+}
+
 int snapshot_result(struct node *node, const char *id, json_t **ret, struct err *err)
 {
     cleanup_catalog_snapshot struct catalog_snapshot row = {0};

@@ -1,4 +1,4 @@
-/* layers_busy.h - one thread at a time works on one layer, or downloads one blob.
+/* layers_busy.h - one thread at a time works on one layer, downloads or uploads one blob.
  *
  * Many runs are often made from one new image at the same moment. The first thread that needs a
  * layer or blob works; the others wait and then find it published. When the first one fails, the
@@ -8,7 +8,8 @@
  * Two entries are made for a layer, in this order: its chain ID, kept to the end, and its diff ID,
  * given back before the thread waits for the layers below. So a thread with a diff ID waits for no
  * other one, and one with a chain ID only for such as are shorter: nobody waits in a circle. The
- * digest of a blob (pull_blob.c) is entered last and given back before anything else is waited for.
+ * digest of a blob (pull_blob.c) is entered last and given back before anything else is waited for,
+ * and so is an upload (push_image_blob.c).
  */
 #pragma once
 
@@ -19,8 +20,8 @@
 struct layers_busy {
     struct layers_busy *next; /* guarded by the table's lock, like all fields while in the table */
     const void *node;         /* NULL: not in the table */
-    const char *what;         /* "chain", "diff" or "blob" */
-    const char *digest;       /* borrowed */
+    const char *what;         /* "chain", "diff", "blob" or "push" */
+    const char *digest;       /* borrowed; of an upload "repository digest" */
 };
 
 /* Waits until no other thread works on the object and enters it into the table. `stop` (may be

@@ -1,6 +1,7 @@
 #include "pull.h"
 
 #include "catalog_event.h"
+#include "catalog_place.h"
 #include "commit_blobs.h"
 #include "fault.h"
 #include "layers.h"
@@ -188,6 +189,9 @@ static int put_rows(struct pull *pull, struct err *err)
     char object[DIGEST_TEXT_LEN + 8];
     snprintf(object, sizeof object, "image:%s", record->digest);
     int rc = catalog_image_put(catalog, record, err);
+    if (rc == 0)
+        rc = catalog_place_add_image(catalog, pull->remote->host, pull->ref->repository, record,
+                                     err);
     if (rc == 0 && pull->ref->name)
         rc = catalog_image_name_set(catalog, pull->ref->name, record->digest, true, err);
     return rc == 0 ? catalog_event_add(catalog, "image-pulled", object, NULL, err) : rc;

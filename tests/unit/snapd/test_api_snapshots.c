@@ -173,8 +173,15 @@ static void test_push_and_remove(void **state)
             params_of(site, "POST", "/v1/snapshots/s-1/push", bodies[i], job);
         assert_string_equal(params, "{\"snapshot\":\"s-1\"}");
     }
-    site_refused(site, 400, "invalid", "'durability'", "POST", "/v1/snapshots/s-1/push",
-                 "{'durability':'verified'}");
+    cleanup_free char *verified =
+        params_of(site, "POST", "/v1/snapshots/s-1/push", "{'durability':'verified'}", job);
+    assert_string_equal(verified, "{\"durability\":\"verified\",\"snapshot\":\"s-1\"}");
+    site_refused(site, 400, "invalid", "'local'", "POST", "/v1/snapshots/s-1/push",
+                 "{'durability':'local'}");
+    site_refused(site, 400, "invalid", "'eternal'", "POST", "/v1/snapshots/s-1/push",
+                 "{'durability':'eternal'}");
+    site_refused(site, 400, "invalid", "'unknown'", "POST", "/v1/snapshots/s-1/push",
+                 "{'unknown':'verified'}");
     site_refused(site, 404, "not_found", "s-2", "POST", "/v1/snapshots/s-2/push", NULL);
     site_refused(site, 400, "invalid", "S", "POST", "/v1/snapshots/S/push", NULL);
     site_refused(site, 404, "not_found", "s-2", "DELETE", "/v1/snapshots/s-2", NULL);

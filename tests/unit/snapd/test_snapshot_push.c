@@ -99,6 +99,69 @@ static void test_push_to_the_embedded_remote(void **state)
     json_decref(snapshot);
 }
 
+static int64_t count_of(const json_t *result, const char *key)
+{
+    return json_integer_value(json_object_get(result, key));
+}
+
+/* Read back; a second push sends nothing. */
+static void test_verified_pushes(void **state)
+{
+    struct commit_world *world = *state;
+    json_t *snapshot = make_snapshot(world);
+    const char *id = layer_str(snapshot, "id");
+    json_t *pushed = commit_done(world, "snapshot.push",
+                                 json_pack("{s:s, s:s}", "snapshot", id, "durability", "verified"));
+    assert_string_equal(layer_str(pushed, "durability"), "verified");
+    assert_true(count_of(pushed, "bytes_sent") > 3000000);
+    assert_int_equal(count_of(pushed, "bytes_skipped"), 0);
+    json_t *again = commit_done(world, "snapshot.push", of(snapshot));
+    assert_string_equal(layer_str(again, "durability"), "verified");
+    assert_int_equal(count_of(again, "bytes_sent"), 0);
+    assert_int_equal(count_of(again, "bytes_skipped"), count_of(pushed, "bytes_sent"));
+    json_decref(again);
+    json_decref(pushed);
+    /* What the remote has is not what was sent. */
+    commit_script(world, "cd data/remote/blobs/sha256; f=$(ls -S | head -1); chmod +w $f;"
+                         "printf X | dd of=$f bs=1 seek=1000 conv=notrunc status=none");
+    commit_fails(world, "snapshot.push",
+                 json_pack("{s:s, s:s}", "snapshot", id, "durability", "verified"),
+                 "digest_mismatch", "cannot verify blob");
+    commit_fails(world, "snapshot.push",
+                 json_pack("{s:s, s:s}", "snapshot", id, "durability", "eternal"), "invalid",
+                 "no durability");
+    json_decref(snapshot);
+}
+
+static void test_create_and_push(void **state)
+{
+    struct commit_world *world = *state;
+    json_decref(make_snapshot(world));
+    json_t *snapshot = commit_done(
+        world, "snapshot.create",
+        json_pack("{s:s, s:s, s:s}", "run", "r1", "name", "agent:v2", "durability", "pushed"));
+    assert_string_equal(layer_str(snapshot, "durability"), "pushed");
+    assert_true(count_of(snapshot, "bytes_sent") > 3000000);
+    durability_is(world, snapshot, CATALOG_PUSHED);
+    json_decref(snapshot);
+    /* A snapshot that cannot be pushed stays. */
+    use_remote(world, "http://127.0.0.1:1/varve");
+    commit_fails(
+        world, "snapshot.create",
+        json_pack("{s:s, s:s, s:s}", "run", "r1", "name", "agent:v3", "durability", "pushed"),
+        "unreachable", "127.0.0.1:1");
+    struct catalog_snapshot *rows = NULL;
+    size_t count = 0;
+    assert_int_equal(catalog_snapshot_list(world->node->catalog, &rows, &count, NULL), 0);
+    assert_int_equal(count, 3);
+    assert_string_equal(rows[0].tag, "v3");
+    assert_int_equal(rows[0].durability, CATALOG_LOCAL);
+    for (size_t i = 0; i < count; i++)
+        catalog_snapshot_free(&rows[i]);
+    free(rows);
+    commit_check_agreement(world);
+}
+
 static void test_push_without_the_local_image(void **state)
 {
     struct commit_world *world = *state;
@@ -394,6 +457,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_commit_world(test_push_to_the_embedded_remote),
+        with_commit_world(test_verified_pushes),
+        with_commit_world(test_create_and_push),
         with_commit_world(test_push_without_the_local_image),
         with_commit_world(test_a_local_blob_is_missing_or_damaged),
         with_commit_world(test_remote_does_not_answer),

@@ -92,8 +92,13 @@ static void test_push(void **state)
     struct varve_call call;
     varve_call(*state, &job_setup, VARVE_ARGS("snapshot", "push", "s-1"), &call);
     assert_int_equal(call.status, 0);
-    assert_string_equal(call.out, "s-1  h/a@sha256:ab  local\n");
+    assert_string_equal(call.out, "s-1  h/a@sha256:ab  local  0 B sent, 0 B were there\n");
     assert_non_null(strstr(call.fake.requests[0], "POST /v1/snapshots/s-1/push HTTP"));
+    varve_call_free(&call);
+    varve_call(*state, &job_setup,
+               VARVE_ARGS("snapshot", "push", "--durability", "verified", "s-1"), &call);
+    assert_int_equal(call.status, 0);
+    assert_non_null(strstr(call.fake.requests[0], "{\"durability\":\"verified\"}"));
     varve_call_free(&call);
 }
 
@@ -109,7 +114,7 @@ static void test_push_and_rm_take_a_name(void **state)
         {{"snapshot", "push", "a:1"},
          "GET /v1/snapshots/a:1 HTTP",
          "POST /v1/snapshots/s-1/push HTTP",
-         "s-1  h/a@sha256:ab  local\n"},
+         "s-1  h/a@sha256:ab  local  0 B sent, 0 B were there\n"},
         {{"snapshot", "rm", "images/a:1"},
          "GET /v1/snapshots/images/a:1 HTTP",
          "DELETE /v1/snapshots/s-1 HTTP",

@@ -1,0 +1,161 @@
+/* One blob of an image on its way into a remote. */
+
+#include "catalog_place.h"
+#include "catalog_upload.h"
+#include "layers_busy.h"
+#include "log.h"
+#include "push_image_internal.h"
+
+#include <string.h>
+
+int push_blob_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct push_transfer *transfer = arg;
+    struct push *push = transfer->push;
+    (void)total;
+    uint64_t sum = 0;
+    pthread_mutex_lock(&push->lock);
+    transfer->blob->done = done;
+    for (size_t i = 0; i < push->count; i++)
+        sum += push->blobs[i].done;
+    bool failed = push->failed;
+    pthread_mutex_unlock(&push->lock);
+    if (failed)
+        return err_fail(&transfer->stop, ERR_CANCELLED, "another blob could not be pushed") < 0;
+    return job_progress(push->wanted->job, sum, push->total, "bytes", &transfer->stop) < 0;
+}
+
+int push_blob_end(const struct push_transfer *transfer, int rc, struct err *err)
+{
+    if (rc >= 0 || transfer->stop.code == ERR_NONE)
+        return rc;
+    err_clear(err);
+    return err_pass(err, -transfer->stop.num, &transfer->stop);
+}
+
+/* The record of uploads. It only saves work, so its failures end nothing. */
+
+static struct catalog_upload_key key_of(const struct push *push, const char *repository,
+                                        const struct digest_text *digest)
+{
+    return (struct catalog_upload_key){
+        .remote = push->node->remote->url, .repository = repository, .digest = digest->s};
+}
+
+static int warn(const struct push *push, int rc, const struct err *failure)
+{
+    if (rc < 0)
+        log_event(LOG_WARN, "upload-not-recorded", "job", job_id(push->wanted->job), "error",
+                  failure->text, NULL);
+    return 0;
+}
+
+static int load_session(void *arg, const char *repository, const struct digest *digest,
+                        struct remote_session *ret, struct err *err)
+{
+    const struct push *push = arg;
+    const struct digest_text text = digest_format(digest);
+    const struct catalog_upload_key key = key_of(push, repository, &text);
+    struct catalog_upload found = {.location = NULL};
+    int rc = catalog_upload_get(push->node->catalog, &key, &found, err);
+    if (rc == 1)
+        *ret =
+            (struct remote_session){.location = found.location, .offset = (uint64_t)found.offset};
+    return rc;
+}
+
+static int save_session(void *arg, const char *repository, const struct digest *digest,
+                        uint64_t size, const struct remote_session *session, struct err *err)
+{
+    const struct push *push = arg;
+    const struct digest_text text = digest_format(digest);
+    const struct catalog_upload_key key = key_of(push, repository, &text);
+    const struct catalog_upload upload = {
+        .location = session->location, .offset = (int64_t)session->offset, .size = (int64_t)size};
+    struct err failure = ERR_INIT;
+    (void)err;
+    return warn(push, catalog_upload_put(push->node->catalog, &key, &upload, &failure), &failure);
+}
+
+static int forget_session(void *arg, const char *repository, const struct digest *digest,
+                          struct err *err)
+{
+    const struct push *push = arg;
+    const struct digest_text text = digest_format(digest);
+    const struct catalog_upload_key key = key_of(push, repository, &text);
+    struct err failure = ERR_INIT;
+    (void)err;
+    return warn(push, catalog_upload_remove(push->node->catalog, &key, &failure), &failure);
+}
+
+static int upload(struct push *push, struct push_blob *blob, struct err *err)
+{
+    const struct remote_sessions sessions = {
+        .load = load_session, .save = save_session, .forget = forget_session, .arg = push};
+    struct push_transfer transfer = {.push = push, .blob = blob, .stop = ERR_INIT};
+    char **places = NULL;
+    size_t count = 0;
+    struct node *node = push->node;
+    const char *repository = push->wanted->repository;
+    const struct digest *digest = &blob->descriptor->digest;
+    int rc = catalog_place_list(node->catalog, node->remote->host, digest_format(digest).s,
+                                repository, PUSH_IMAGE_PLACES, &places, &count, err);
+    if (rc < 0)
+        return rc;
+    blob->upload.sessions = &sessions;
+    blob->upload.mount_from = (const char *const *)places;
+    blob->upload.mount_count = count;
+    rc = remote_push_blob(node->remote, repository, node->blobs, digest, push_blob_progress,
+                          &transfer, &blob->upload, err);
+    catalog_place_free_list(places, count);
+    blob->upload.sessions = NULL;
+    blob->upload.mount_from = NULL;
+    blob->upload.mount_count = 0;
+    rc = push_blob_end(&transfer, rc, err);
+    if (rc == 0 && push_blob_progress(&transfer, (uint64_t)blob->descriptor->size, 0) != 0)
+        rc = push_blob_end(&transfer, -1, err);
+    return rc;
+}
+
+int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct err *err)
+{
+    cleanup_layers_busy struct layers_busy busy = {.node = NULL};
+    cleanup_free char *key = NULL;
+    if (asprintf(&key, "%s %s", push->wanted->repository,
+                 digest_format(&blob->descriptor->digest).s) < 0) {
+        key = NULL;
+        return err_errno(err, ENOMEM, "cannot push a blob");
+    }
+    int rc = layers_busy_enter(&busy, push->node, "push", key, job_stop, push->wanted->job, err);
+    if (rc < 0)
+        return rc;
+    blob->upload.anew = anew;
+    rc = upload(push, blob, err);
+    layers_busy_leave(&busy); /* before its key goes */
+    return rc;
+}
+
+int push_blob_confirm(struct push *push, struct push_blob *blob, struct err *err)
+{
+    struct push_transfer transfer = {.push = push, .blob = blob, .stop = ERR_INIT};
+    const struct oci_descriptor *descriptor = blob->descriptor;
+    struct node *node = push->node;
+    struct err lost = ERR_INIT;
+    uint64_t size;
+    int rc = remote_confirm_blob(node->remote, push->wanted->repository, &descriptor->digest,
+                                 (uint64_t)descriptor->size, push_blob_progress, &transfer, &lost);
+    rc = push_blob_end(&transfer, rc, &lost);
+    bool is_lost = rc < 0 && (lost.code == ERR_NOT_FOUND || lost.code == ERR_DIGEST);
+    if (!is_lost || blobs_stat(node->blobs, &descriptor->digest, &size, NULL) < 0)
+        return err_pass(err, rc, &lost);
+    return push_blob_send(push, blob, true, err);
+}
+
+int push_blob_verify(struct push *push, struct push_blob *blob, struct err *err)
+{
+    struct push_transfer transfer = {.push = push, .blob = blob, .stop = ERR_INIT};
+    int rc =
+        remote_verify_blob(push->node->remote, push->wanted->repository, &blob->descriptor->digest,
+                           (uint64_t)blob->descriptor->size, push_blob_progress, &transfer, err);
+    return push_blob_end(&transfer, rc, err);
+}

@@ -1,0 +1,42 @@
+/* push_image_internal.h - one push in memory, for push_image*.c only. */
+#pragma once
+
+#include "push_image.h"
+
+#include <pthread.h>
+
+/* One blob of the image. */
+struct push_blob {
+    const struct oci_descriptor *descriptor; /* borrowed */
+    struct remote_upload upload;             /* what came of it */
+    uint64_t done;                           /* bytes; guarded by the lock */
+};
+
+struct push {
+    const struct push_image *wanted;
+    struct node *node;
+    struct push_blob *blobs; /* each digest once; owned */
+    size_t count;
+    uint64_t total; /* bytes of all */
+
+    pthread_mutex_t lock; /* on what follows */
+    size_t next;          /* the blob that is begun next */
+    bool failed;
+    struct err failure; /* the first */
+};
+
+/* What is asked while the remote works on a blob: the job, and whether another blob has failed. */
+struct push_transfer {
+    struct push *push;
+    struct push_blob *blob;
+    struct err stop; /* why the end was asked for */
+};
+int push_blob_progress(void *arg, uint64_t done, uint64_t total);
+/* The failure of what was asked that way. Returns it, or `rc` when nobody asked for the end. */
+int push_blob_end(const struct push_transfer *transfer, int rc, struct err *err);
+
+/* Sends a blob unless it is there; `anew` sends it whatever the remote says. */
+int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct err *err);
+/* It is there with its size; one that is lost is sent, if it is here. */
+int push_blob_confirm(struct push *push, struct push_blob *blob, struct err *err);
+int push_blob_verify(struct push *push, struct push_blob *blob, struct err *err);
