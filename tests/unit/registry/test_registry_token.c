@@ -318,6 +318,8 @@ static void realms_are_checked(void **state)
         {"https://r.example/v2/", "ftp://auth.example/token", NULL},
         {"https://r.example/v2/", "file:///etc/passwd", NULL},
         {"https://r.example/v2/", "/token", "https://r.example/token"},
+        {"https://r.example/v2/", "https://169.254.169.254/token", NULL},
+        {"https://r.example/v2/", "https://[fe80::1]/token", NULL},
         {"http://127.0.0.1:5000/v2/", "http://127.0.0.1:5001/token?a=b",
          "http://127.0.0.1:5001/token?a=b"},
         {"http://127.0.0.1:5000/v2/", "http://auth.example/token", NULL},
