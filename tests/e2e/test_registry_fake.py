@@ -268,7 +268,7 @@ def test_rules(scratch):
         {"path": "/v2/slow", "status": 200, "body": "abcdefgh", "send_rate": 40, "delay_ms": 50},
         {"path": "/v2/length", "status": 200, "body": "abc", "headers": {"content-length": "2"}, "end": "close"},
         {"path": "/v2/until", "status": 200, "body": "abc", "no_length": True},
-        {"path": "/v2/big", "status": 200, "filler": 5000}, {"path": "/v2/short", "status": 200, "body": "abc", "cut": 1}])
+        {"path": "/v2/bytes", "status": 200, "body": "a\xff\x80z", "latin1": True}, {"path": "/v2/big", "status": 200, "filler": 5000}, {"path": "/v2/short", "status": 200, "body": "abc", "cut": 1}])
 
     def get(name):
         return Client(fake.host).ask("GET", f"/v2/{name}")
@@ -294,6 +294,7 @@ def test_rules(scratch):
     check_equal(get("slow")[2], b"abcdefgh", "slow body")
     check(0.2 <= time.monotonic() - start < 10, f"took {time.monotonic() - start} s")
     check_equal((get("length")[2], get("until")[2], get("short")[2]), (b"ab", b"abc", b"ab"), "lengths")
+    check_equal(get("bytes")[2], b"a\xff\x80z", "bytes that are no UTF-8")
     check_equal(len(get("big")[1]["x-filler"]), 5000, "length of a header")
     ends = {r["path"].split("/")[-1]: r["end"] for r in fake.records()}
     check_equal((ends["raw"], ends["reset"], ends["stall"], ends["repeat"]), ("closed", "reset", "stalled", "kept"), "ends")

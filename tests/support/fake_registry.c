@@ -176,6 +176,20 @@ static void override_headers(struct fake_exchange *x)
     }
 }
 
+/* Makes single bytes of U+0080 to U+00FF, so that a rule can have any bytes. */
+static void narrow(char *text)
+{
+    char *to = text;
+    for (; *text; text++) {
+        unsigned char lead = (unsigned char)*text;
+        if ((lead == 0xc2 || lead == 0xc3) && text[1])
+            *to++ = (char)((lead & 3) << 6 | (*++text & 0x3f));
+        else
+            *to++ = *text;
+    }
+    *to = '\0';
+}
+
 /* The answer as the rule says it, in place of what it was. */
 static void script_answer(struct fake_exchange *x)
 {
@@ -189,6 +203,8 @@ static void script_answer(struct fake_exchange *x)
         json_object_clear(x->answer);
     if (raw || body || json_object_get(x->rule, "status")) {
         cleanup_free char *filled = fake_registry_fill(x->fake, text ? text : "", none);
+        if (fake_rule_bool(x->rule, "latin1", false))
+            narrow(filled);
         int status = (int)fake_rule_int(x->rule, "status", x->status);
         if (x->out_fd >= 0)
             close(x->out_fd);

@@ -83,6 +83,7 @@
  *   "raw"        the answer, byte for byte; "end" is ["close"]
  *   "status"     of the answer, with
  *   "body"       text, or any JSON value
+ *   "latin1"     whether its characters up to U+00FF are single bytes [false]
  *   "headers"    {"Name": "value"}: added to the answer, or in place of its own; null removes.
  *                Content-Length, too, is sent as said here. An array sends the header several times
  *   "repeat"     the body is repeated up to so many bytes

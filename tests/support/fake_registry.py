@@ -12,14 +12,17 @@ PROGRAM = os.path.join(harness.BUILD, "tests", "support", "fake_registry")
 
 
 def certificates(scratch, names="IP:127.0.0.1,DNS:localhost", days=2, name="server"):
-    """An authority (made once per test) and a certificate of it; gives (ca, cert, key)."""
-    ca, ca_key = scratch.path("ca.pem"), scratch.path("ca.key")
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    """An authority (made once per test) and a certificate of it, expired where `days` are negative; gives (ca, cert, key)."""
+    ca, ca_key, cert, key, asked, rest = (scratch.path(n) for n in
+                                          ("ca.pem", "ca.key", f"{name}.pem", f"{name}.key", f"{name}.csr", f"{name}.ext"))
+    made = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     if not os.path.exists(ca):
-        run([*made, "-days", "2", "-subj", "/CN=varve test ca", "-keyout", ca_key, "-out", ca])
-    cert, key = scratch.path(f"{name}.pem"), scratch.path(f"{name}.key")
-    run([*made, "-days", str(days), "-subj", f"/CN=varve test {name}", "-keyout", key, "-out", cert, "-CA", ca,
-         "-CAkey", ca_key, "-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE"])
+        run([*made, "-x509", "-days", "2", "-subj", "/CN=varve test ca", "-keyout", ca_key, "-out", ca])
+    run([*made, "-subj", f"/CN=varve test {name}", "-keyout", key, "-out", asked])
+    with open(rest, "w", encoding="utf-8") as f:
+        f.write(f"subjectAltName={names}\nbasicConstraints=critical,CA:FALSE\n")
+    run(["openssl", "x509", "-req", "-in", asked, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", str(days),
+         "-extfile", rest, "-out", cert])
     return ca, cert, key
 
 

@@ -21,7 +21,8 @@ static const char settings_text[] =
 static const char rule_text[] =
     "{'method':null,'path':'','host':'','nth':1,'times':1,'header':'','name':'','forget':'',"
     "'delay_read_ms':1,'read':1,'read_rate':1,'work':true,'delay_ms':1,'raw':'','status':1,"
-    "'body':null,'headers':{},'repeat':1,'cut':1,'flip':1,'no_length':true,'filler':1,"
+    "'body':null,'latin1':true,'headers':{},'repeat':1,'cut':1,'flip':1,'no_length':true,'filler':"
+    "1,"
     "'send_head':1,'send':1,'send_rate':1,'end':''}";
 
 static const char fail_text[] = "{'percent':1,'seed':1,'statuses':[],'retry_after':1,'after':1}";

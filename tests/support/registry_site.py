@@ -12,6 +12,7 @@ from harness import Failed, check, check_equal, run
 
 OCI = "application/vnd.oci.image"
 DOCKER = "application/vnd.docker"
+PIECE = 64 << 20
 
 
 def digest(data):
@@ -121,6 +122,20 @@ class Peer:
         return manifest
 
 
+def fresh(fake, rules=(), **settings):
+    """Other rules and settings, and no records."""
+    fake.config(rules, **settings)
+    fake.reset()
+
+
+def check_remote(fake, made):
+    """What was made is whole in the registry, as what it is."""
+    manifest = Peer(f"http://{fake.host}").check_whole("varve/images/s", made["digest"])
+    check_equal([layer["digest"] for layer in manifest["layers"]], made["layers"], "layers in the registry")
+    subjects = [r for r in fake.records("PUT", "/manifests/") if "subject" in json.loads(r["body"])]
+    check_equal(subjects, [], "manifests with a subject that nobody asked for")
+
+
 class Site:
     """A node with a run, whose snapshots have a layer of noise each."""
 
@@ -140,7 +155,8 @@ class Site:
         """A new snapshot whose own layer has about `size` bytes; gives its document."""
         self.made += 1
         with open(f"{self.rootfs}/noise", "wb") as f:
-            f.write(noise(size, self.made))
+            for at in range(0, max(size, 1), PIECE):
+                f.write(noise(min(PIECE, size - at), self.made + (at << 8)))
         return self.node.ok("snapshot", "create", "--run", "r", "--name", name or f"s:{self.made}")
 
     def push(self, size=1000, **options):
