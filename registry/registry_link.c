@@ -76,7 +76,7 @@ static int read_parameters(const char **at, bool *ret_is_next, struct err *err)
     bool has_rel = false;
     const char *text = *at + strspn(*at, space);
     while (*text == ';') {
-        struct parameter parameter = {0};
+        struct parameter parameter = {.name = NULL};
         text++;
         text += strspn(text, space);
         int rc = read_parameter(&text, &parameter, err);

@@ -6,6 +6,7 @@
 
 enum {
     SLOTS = REGISTRY_PIECES_AHEAD + 1,
+    JUDGE_BYTES = 2 << 20,      /* of the first piece that come before anything is decided */
     HAND_ON_BYTES = 256 * 1024, /* that the sink gets at once, at most */
 };
 
@@ -24,6 +25,10 @@ struct pieces {
     uint64_t count; /* of pieces */
     pthread_t threads[REGISTRY_PIECES_AHEAD];
     size_t thread_count;
+    uint64_t came;     /* bytes of the first piece */
+    int64_t sunk_ns;   /* when the sink had taken the last bytes of the first piece */
+    int64_t waited_ns; /* for bytes of it */
+    int64_t worked_ns; /* the sink, on them */
 
     pthread_mutex_t lock; /* on what follows */
     pthread_cond_t changed;
@@ -145,25 +150,45 @@ static void end_threads(struct pieces *pieces)
 
 /* The caller's thread */
 
-/* The first bytes of the first piece: the server has ranges, or gives the whole blob. */
+/* Bytes of the first piece. What takes longer, they or the sink? */
 static int first_sink(void *arg, const void *bytes, size_t len, struct err *err)
 {
     struct pieces *pieces = arg;
-    if (pieces->thread_count == 0 && !registry_source_is_whole(pieces->source))
+    int64_t came = clock_now_ns();
+    pieces->waited_ns += came - pieces->sunk_ns;
+    pieces->came += len;
+    if (pieces->thread_count == 0 && pieces->came >= JUDGE_BYTES &&
+        !registry_source_is_whole(pieces->source) && pieces->waited_ns > pieces->worked_ns &&
+        pieces->waited_ns > REGISTRY_PIECES_WAIT_MS * INT64_C(1000000))
         start_threads(pieces);
-    return pieces->sink(pieces->sink_arg, bytes, len, err);
+    int rc = pieces->sink(pieces->sink_arg, bytes, len, err);
+    pieces->sunk_ns = clock_now_ns();
+    pieces->worked_ns += pieces->sunk_ns - came;
+    return rc;
 }
 
-static int fetch_directly(struct pieces *pieces, uint64_t index, uint64_t *ret_done,
-                          struct err *err)
+static int fetch_first(struct pieces *pieces, uint64_t *ret_done, struct err *err)
 {
-    struct registry_range range = range_of(pieces, index);
-    range.or_rest = index == 0;
-    range.sink = index == 0 ? first_sink : pieces->sink;
-    range.sink_arg = index == 0 ? pieces : pieces->sink_arg;
+    struct registry_range range = range_of(pieces, 0);
+    range.or_rest = true;
+    range.sink = first_sink;
+    range.sink_arg = pieces;
     range.progress = pieces->progress;
     range.progress_arg = pieces->progress_arg;
+    pieces->sunk_ns = clock_now_ns();
     return registry_range_fetch(pieces->source, &range, ret_done, err);
+}
+
+static int fetch_rest(struct pieces *pieces, struct err *err)
+{
+    uint64_t done;
+    const struct registry_range range = {.offset = REGISTRY_PIECES_BYTES,
+                                         .size = pieces->source->size - REGISTRY_PIECES_BYTES,
+                                         .sink = pieces->sink,
+                                         .sink_arg = pieces->sink_arg,
+                                         .progress = pieces->progress,
+                                         .progress_arg = pieces->progress_arg};
+    return registry_range_fetch(pieces->source, &range, &done, err);
 }
 
 /* Waits until the slot has more than `had` bytes; how many it has. */
@@ -206,39 +231,30 @@ static int hand_on(struct pieces *pieces, uint64_t index, struct err *err)
     return 0;
 }
 
-/* The piece was handed on: its slot is free. */
-static void go_on(struct pieces *pieces, bool had_slot)
+/* The piece was handed on: the next one's turn. The slot is free, if it had one. */
+static void go_on(struct pieces *pieces)
 {
     pthread_mutex_lock(&pieces->lock);
-    if (had_slot)
-        pieces->slots[pieces->at % SLOTS].filled = 0;
+    pieces->slots[pieces->at % SLOTS].filled = 0;
     pieces->at++;
     pthread_cond_broadcast(&pieces->changed);
     pthread_mutex_unlock(&pieces->lock);
 }
 
-/* Whether the caller is to fetch the piece itself, as no thread has taken it. */
-static bool take_it(struct pieces *pieces, uint64_t index)
-{
-    pthread_mutex_lock(&pieces->lock);
-    bool free = pieces->next == index;
-    if (free)
-        pieces->next++;
-    pthread_mutex_unlock(&pieces->lock);
-    return free;
-}
-
 static int run(struct pieces *pieces, struct err *err)
 {
-    for (uint64_t index = 0; index < pieces->count; index++) {
-        uint64_t done = 0;
-        bool directly = take_it(pieces, index);
-        int rc = directly ? fetch_directly(pieces, index, &done, err) : hand_on(pieces, index, err);
+    uint64_t done = 0;
+    int rc = fetch_first(pieces, &done, err);
+    if (rc < 0 || done > REGISTRY_PIECES_BYTES) /* the whole blob came */
+        return rc;
+    if (pieces->thread_count == 0)
+        return fetch_rest(pieces, err);
+    go_on(pieces);
+    for (uint64_t index = 1; index < pieces->count; index++) {
+        rc = hand_on(pieces, index, err);
         if (rc < 0)
             return rc;
-        if (directly && done > range_of(pieces, index).size)
-            return 0; /* the whole blob came */
-        go_on(pieces, !directly);
+        go_on(pieces);
     }
     return 0;
 }
@@ -270,6 +286,7 @@ int registry_pieces_fetch(struct registry_source *source, remote_sink sink, void
         return registry_range_fetch(source, &all, &done, err);
     }
     struct pieces pieces = {.source = source,
+                            .next = 1,
                             .sink = sink,
                             .sink_arg = sink_arg,
                             .progress = progress,

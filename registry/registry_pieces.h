@@ -7,9 +7,10 @@
  * the pool (registry_pool.h). A thread that waits for a connection holds none, and one that has one
  * needs nothing but its buffer, so nobody waits in a circle.
  *
- * The caller fetches the first piece itself, straight into the sink; the threads begin when its
- * first bytes show that the server has ranges. One that has none gives the whole blob to that first
- * request.
+ * The caller fetches the first piece itself, straight into the sink. The threads begin as soon as
+ * it has waited for bytes longer than the sink has worked on them, and REGISTRY_PIECES_WAIT_MS at
+ * least. Where the sink is what limits the download, several connections would only cost: the rest
+ * comes in one request then. A server without ranges gives the whole blob to the first request.
  *
  * What breaks off goes on where it was (registry_range.h).
  */
@@ -21,6 +22,7 @@ enum {
     REGISTRY_PIECES_BYTES = 8 << 20,
     REGISTRY_PIECES_AHEAD = 3,      /* threads; one buffer more is being handed on */
     REGISTRY_PIECES_MIN = 32 << 20, /* smaller blobs come in one request */
+    REGISTRY_PIECES_WAIT_MS = 20,
 };
 
 /* Hands on all bytes of a blob, whose size the source knows or not. Sink and progress are called on

@@ -79,6 +79,7 @@ struct fetch {
     uint64_t skip;   /* bytes of the current answer to be read past */
     bool enough;     /* the transfer was ended as there is no more to take */
     bool final;      /* a failure that another attempt does not change */
+    int scanty;      /* answers in a row that gave less than REGISTRY_RANGE_PROGRESS bytes */
     struct registry_retry retry;
 };
 
@@ -234,6 +235,11 @@ static int on_answer(struct fetch *fetch, uint64_t before,
         return err_fail(err, ERR_DAMAGED, "the registry answered 206 without a byte");
     uint64_t total =
         response->status == 206 ? response->range_total : fetch->range->offset + fetch->done;
+    fetch->scanty = fetch->done - before < REGISTRY_RANGE_PROGRESS ? fetch->scanty + 1 : 0;
+    if (fetch->scanty > REGISTRY_RETRY_MAX && response->status == 206) {
+        fetch->final = true;
+        return err_fail(err, ERR_DAMAGED, "the registry gives its bytes one by one");
+    }
     if (fetch->wanted != UINT64_MAX)
         return response->status == 200 ? too_short(fetch, err) : 0;
     return total == UINT64_MAX || fetch->range->offset + fetch->done >= total;

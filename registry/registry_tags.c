@@ -5,7 +5,8 @@
  * goes on as long as that brings something new. Every page has to: a list that goes in circles or
  * does not end is damage. */
 
-#include "json_doc.h"
+#include "registry_tags.h"
+
 #include "reference.h"
 #include "registry_call.h"
 #include "registry_error.h"
@@ -30,49 +31,42 @@ struct listing {
     int idle_pages;
 };
 
-/* What a page says about the next one. */
-struct page {
-    size_t count; /* of its tags */
-    size_t fresh; /* of those that no page before had */
-    char *last;   /* its last tag; NULL without one */
-    char *link;   /* target of its Link header; NULL without one */
-};
-
-static void page_free(struct page *page)
+void registry_tags_page_free(struct registry_tags_page *page)
 {
     free(page->last);
     free(page->link);
+    *page = (struct registry_tags_page){.count = 0};
 }
 
-static int add_tag(struct listing *listing, const json_t *value, struct page *page, struct err *err)
+static int add_tag(json_t *seen, const json_t *value, struct registry_tags_page *page,
+                   struct err *err)
 {
     const char *tag = json_string_value(value);
     if (!tag || !reference_tag_is_valid(tag))
         return err_fail(err, ERR_DAMAGED, "the list of tags holds something that is not a tag");
     page->count++;
-    if (json_object_get(listing->seen, tag))
+    if (json_object_get(seen, tag))
         return 0;
     page->fresh++;
-    if (json_object_size(listing->seen) == REMOTE_TAGS_MAX)
+    if (json_object_size(seen) == REMOTE_TAGS_MAX)
         return err_fail(err, ERR_TOO_LARGE, "there are more than %d tags", REMOTE_TAGS_MAX);
-    if (json_object_set_new(listing->seen, tag, json_true()) < 0)
+    if (json_object_set_new(seen, tag, json_true()) < 0)
         return err_errno(err, ENOMEM, "cannot list tags");
     return 0;
 }
 
-/* {"name": ..., "tags": [...]}; null stands for an empty list in some registries. */
-static int read_page(struct listing *listing, const struct buf *body, struct page *page,
-                     struct err *err)
+int registry_tags_page_read(const char *bytes, size_t len, json_t *seen,
+                            struct registry_tags_page *page, struct err *err)
 {
     static const char what[] = "the list of tags";
     cleanup_json json_t *document = NULL;
     json_t *tags = NULL;
-    int rc = json_doc_parse(buf_str(body), body->len, what, &document, err);
+    int rc = json_doc_parse(bytes, len, what, &document, err);
     if (rc == 0 && !json_is_null(json_object_get(document, "tags")))
         rc = json_doc_get_array(document, "tags", what, &tags, err);
     size_t count = json_array_size(tags);
     for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = add_tag(listing, json_array_get(tags, i), page, err);
+        rc = add_tag(seen, json_array_get(tags, i), page, err);
     if (rc < 0 || count == 0)
         return rc;
     page->last = strdup(json_string_value(json_array_get(tags, count - 1)));
@@ -85,7 +79,8 @@ static int add_to_buf(void *arg, const void *bytes, size_t len, struct err *err)
 }
 
 /* 1 with the page, 0 when there is no such repository. */
-static int fetch_page(struct listing *listing, const char *url, struct page *page, struct err *err)
+static int fetch_page(struct listing *listing, const char *url, struct registry_tags_page *page,
+                      struct err *err)
 {
     cleanup_buf struct buf body = BUF_INIT(JSON_DOC_BYTES_MAX);
     cleanup_http_response struct registry_http_response response = {0};
@@ -108,15 +103,15 @@ static int fetch_page(struct listing *listing, const char *url, struct page *pag
         return registry_error_refusal(&response, err);
     rc = registry_error_if_web_page(&response, err);
     if (rc == 0)
-        rc = read_page(listing, &body, page, err);
+        rc = registry_tags_page_read(buf_str(&body), body.len, listing->seen, page, err);
     if (rc == 0 && response.link)
         rc = registry_link_next(response.link, &page->link, err);
     return rc < 0 ? rc : 1;
 }
 
 /* The address of the next page; *ret is NULL when there is none. */
-static int next_page(struct listing *listing, const char *url, const struct page *page, char **ret,
-                     struct err *err)
+static int next_page(struct listing *listing, const char *url,
+                     const struct registry_tags_page *page, char **ret, struct err *err)
 {
     *ret = NULL;
     if (page->link) {
@@ -145,7 +140,7 @@ static int fetch_all(struct listing *listing, struct err *err)
         return err_errno(err, ENOMEM, "cannot list tags");
     }
     for (; url && listing->pages < PAGES_MAX; listing->pages++) {
-        cleanup_with(page_free) struct page page = {.count = 0};
+        cleanup_registry_tags_page struct registry_tags_page page = {.count = 0};
         char *next = NULL;
         int rc = fetch_page(listing, url, &page, err);
         if (rc == 1)

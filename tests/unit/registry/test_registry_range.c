@@ -7,6 +7,7 @@
 #include "registry_retry.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@ enum {
 /* What a download gave. */
 struct taken {
     struct buf bytes;
+    int work_us; /* that the sink takes for each call of the first piece */
     int fail_at; /* the sink fails when it has had so many bytes; 0: never */
     int calls;   /* of progress */
     int stop_at; /* progress asks for the end at this call; 0: never */
@@ -35,6 +37,8 @@ struct taken {
 static int take(void *arg, const void *bytes, size_t len, struct err *err)
 {
     struct taken *taken = arg;
+    if (taken->bytes.len < REGISTRY_PIECES_BYTES && taken->work_us)
+        (void)usleep((useconds_t)taken->work_us);
     if (taken->fail_at && taken->bytes.len + len >= (size_t)taken->fail_at)
         return err_fail(err, ERR_NO_SPACE, "the disk is full");
     return buf_add(&taken->bytes, bytes, len, "the blob", err);
@@ -214,18 +218,20 @@ static void test_pieces_in_order(void **state)
     struct fake_fixture *fixture = *state;
     cleanup_free char *bytes = registry_fixture_noise(LARGE, 7);
     const size_t pieces = (LARGE + REGISTRY_PIECES_BYTES - 1) / REGISTRY_PIECES_BYTES;
-    assert_int_equal(comes_whole(fixture, "{}", bytes, LARGE, true), pieces);
+    assert_int_equal(comes_whole(fixture, "{'rules':[{'method':'GET','nth':1,'delay_ms':200}]}",
+                                 bytes, LARGE, true),
+                     pieces);
     /* Some pieces are late, and some break off, in whatever order they come. */
     assert_int_equal(comes_whole(fixture,
                                  "{'rules':[{'method':'GET','nth':2,'delay_ms':300},"
                                  "{'method':'GET','nth':3,'send':300000},"
                                  "{'method':'GET','nth':4,'send':70000,'end':'reset'},"
-                                 "{'method':'GET','nth':1,'send':3000000}]}",
+                                 "{'method':'GET','nth':1,'delay_ms':200,'send':3000000}]}",
                                  bytes, LARGE, true),
                      pieces + 3);
     assert_int_equal(comes_whole(fixture, "{}", bytes, LARGE, false), 1);
     /* Several at a time, and never more than the caller's and the threads'. */
-    (void)comes_whole(fixture, "{'rules':[{'method':'GET','delay_ms':50}]}", bytes, LARGE, true);
+    (void)comes_whole(fixture, "{'rules':[{'method':'GET','delay_ms':200}]}", bytes, LARGE, true);
     cleanup_json json_t *log = fake_registry_log(fixture->fake, 1);
     json_int_t most = 0;
     for (size_t i = 0; i < json_array_size(log); i++) {
@@ -233,6 +239,24 @@ static void test_pieces_in_order(void **state)
         most = now > most ? now : most;
     }
     assert_in_range(most, 2, REGISTRY_PIECES_AHEAD + 1);
+}
+
+/* Where the sink is what takes the time, the rest comes in one request. */
+static void test_a_slow_sink_needs_one_connection(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    cleanup_free char *bytes = registry_fixture_noise(LARGE, 13);
+    struct digest digest = fake_fixture_blob(fixture, "a", bytes, LARGE);
+    struct err err = ERR_INIT;
+    struct taken taken = TAKEN;
+    taken.work_us = 40000;
+    fake_fixture_config(fixture, "{}");
+    if (get(fixture, &digest, LARGE, &taken, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(taken.bytes.len, LARGE);
+    assert_memory_equal(buf_str(&taken.bytes), bytes, LARGE);
+    buf_free(&taken.bytes);
+    assert_int_equal(fake_registry_count(fixture->fake, "GET", "*"), 2);
 }
 
 static void test_a_large_blob_without_ranges(void **state)
@@ -261,7 +285,10 @@ static void test_redirects_are_remembered(void **state)
     struct fake_fixture *fixture = *state;
     cleanup_free char *bytes = registry_fixture_noise(LARGE, 10);
     const size_t pieces = (LARGE + REGISTRY_PIECES_BYTES - 1) / REGISTRY_PIECES_BYTES;
-    (void)comes_whole(fixture, "{'settings':{'redirect_blobs':307}}", bytes, LARGE, true);
+    (void)comes_whole(fixture,
+                      "{'settings':{'redirect_blobs':307},'rules':[{'method':'GET','nth':1,"
+                      "'delay_ms':200}]}",
+                      bytes, LARGE, true);
     cleanup_json json_t *log = fake_registry_log(fixture->fake, 1);
     size_t at_registry = 0;
     for (size_t i = 0; i < json_array_size(log); i++)
@@ -271,8 +298,9 @@ static void test_redirects_are_remembered(void **state)
     assert_int_equal(json_array_size(log), pieces + 1);
     (void)comes_whole(
         fixture,
-        "{'settings':{'redirect_blobs':307},'rules':[{'method':'GET','host':'other',"
-        "'nth':2,'status':403},{'method':'GET','host':'other','nth':4,'status':404}]}",
+        "{'settings':{'redirect_blobs':307},'rules':[{'method':'GET','nth':1,'delay_ms':200},"
+        "{'method':'GET','host':'other','nth':2,'status':403},{'method':'GET','host':'other','nth':"
+        "4,'status':404}]}",
         bytes, LARGE, true);
 }
 
@@ -368,6 +396,7 @@ int main(void)
         with_fake(test_what_cannot_be_mended),
         with_fake(test_the_sink_and_whoever_waits_are_heard),
         with_fake(test_pieces_in_order),
+        with_fake(test_a_slow_sink_needs_one_connection),
         with_fake(test_a_large_blob_without_ranges),
         with_fake(test_a_piece_that_is_missing),
         with_fake(test_redirects_are_remembered),

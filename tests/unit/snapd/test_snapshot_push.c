@@ -292,6 +292,32 @@ static void test_remove(void **state)
     json_decref(snapshot);
 }
 
+/* The same image has a second tag in the remote: removing one leaves the other. */
+static void test_remove_leaves_another_tag(void **state)
+{
+    struct commit_world *world = *state;
+    json_t *snapshot = make_snapshot(world);
+    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
+    struct remote *remote = world->node->remote;
+    struct remote_manifest there;
+    cleanup_free char *repository = remote_repository(remote, "images/agent");
+    assert_int_equal(remote_manifest_get(remote, repository, "v1", &there, NULL), 0);
+    assert_int_equal(
+        remote_manifest_put(remote, repository, "v2", NULL, there.bytes, there.len, NULL), 0);
+    json_t *removed = commit_done(world, "snapshot.rm", of(snapshot));
+    assert_string_equal(state_of(removed, "remote"), "kept");
+    assert_non_null(strstr(layer_str(json_object_get(removed, "remote"), "message"), "tag v2"));
+    json_decref(removed);
+    is_gone(world, snapshot);
+    remote_has(world, "");
+    struct remote_manifest_stat stat;
+    assert_int_equal(remote_manifest_stat(remote, repository, "v2", NULL, NULL, &stat, NULL), 0);
+    assert_true(digest_equal(&stat.digest, &there.digest));
+    remote_manifest_free(&there);
+    commit_check_agreement(world);
+    json_decref(snapshot);
+}
+
 static void test_remove_what_is_in_use(void **state)
 {
     struct commit_world *world = *state;
@@ -466,6 +492,7 @@ int main(void)
         with_commit_world(test_kill_at_each_step_of_a_push),
         with_commit_world(test_unknown_snapshot),
         with_commit_world(test_remove),
+        with_commit_world(test_remove_leaves_another_tag),
         with_commit_world(test_remove_what_is_in_use),
         with_commit_world(test_remove_keeps_an_image_with_another_name),
         with_commit_world(test_remove_without_the_local_image),
