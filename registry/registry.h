@@ -1,15 +1,10 @@
 /* registry.h - an OCI registry behind `struct remote` (OCI distribution-spec 1.1).
  *
-<<<<<<< HEAD
- * Requests log in as the registry asks for it, and are repeated after failures that pass
- * (registry_call.h). Whether a blob is there already is for the callers to ask
+ * Manifests of OCI and Docker schema 2. Requests log in as the registry asks for it, and are
+ * repeated after failures that pass (registry_call.h); downloads go on where they broke off
+ * (registry_range.h). Whether a blob is there already is for the callers to ask
  * (remote_push_blob()). docker.io is a registry like any other, but for its address, which is
  * registry-1.docker.io.
-=======
- * Manifests of OCI and Docker schema 2. Requests log in and are repeated where that is safe
- * (registry_call.h); downloads go on where they broke off (registry_range.h). Whether a blob is
- * there already is for the callers to ask (remote_push_blob()).
->>>>>>> 9506c79 (registry: pieces only where bytes are waited for; oci: names under test; fuzzing of lists)
  *
  * TLS is checked always. Plain http is used only for loopback hosts and for hosts that the
  * configuration names as insecure. There is no limit on the total time of a transfer, only on

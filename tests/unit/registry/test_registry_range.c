@@ -273,7 +273,8 @@ static void test_a_piece_that_is_missing(void **state)
     cleanup_free char *bytes = registry_fixture_noise(LARGE, 9);
     struct digest digest = fake_fixture_blob(fixture, "a", bytes, LARGE);
     fails(fixture,
-          "{'rules':[{'method':'GET','nth':3,'times':100,'status':403,'body':"
+          "{'rules':[{'method':'GET','nth':1,'delay_ms':200},{'method':'GET','nth':3,'times':100,"
+          "'status':403,'body':"
           "{'errors':[{'code':'DENIED','message':'not you'}]}}]}",
           &digest, LARGE, ERR_DENIED, 100);
 }
@@ -299,8 +300,7 @@ static void test_redirects_are_remembered(void **state)
     (void)comes_whole(
         fixture,
         "{'settings':{'redirect_blobs':307},'rules':[{'method':'GET','nth':1,'delay_ms':200},"
-        "{'method':'GET','host':'other','nth':2,'status':403},{'method':'GET','host':'other','nth':"
-        "4,'status':404}]}",
+        "{'method':'GET','host':'other','nth':2,'status':403}]}",
         bytes, LARGE, true);
 }
 
