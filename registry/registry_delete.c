@@ -1,14 +1,13 @@
 /* Deleting manifests and tags (OCI distribution-spec 1.1, "Deleting Manifests", "Deleting tags").
  *
  * Many registries delete nothing, or by digest only. That is found out once and remembered by the
- * pool; a registry that deletes nothing is asked again after REGISTRY_DELETE_ASK_AGAIN_MS.
+ * pool for a while.
  *
  * A registry that deletes by digest only takes all tags of a manifest along. To take one tag away
  * there, it is first given to a manifest of its own, an empty index that nothing else names, and
  * that one is deleted. The index is the same whenever the same tag is taken from the same manifest,
  * so what a crash leaves in between is recognised. */
 
-#include "clock.h"
 #include "json_doc.h"
 #include "oci_image.h"
 #include "reference.h"
@@ -18,14 +17,10 @@
 
 #include <string.h>
 
-enum {
-    REGISTRY_DELETE_ASK_AGAIN_MS = 3600 * 1000,
-};
-
 static void set_no_delete(void *arg, struct registry_traits *traits)
 {
+    (void)arg;
     traits->no_delete = true;
-    traits->no_delete_ms = *(const int64_t *)arg;
 }
 
 static void set_no_tag_delete(void *arg, struct registry_traits *traits)
@@ -44,7 +39,7 @@ static int refuse(int rc, struct err *err)
 static int check_known(const struct registry *registry, struct err *err)
 {
     struct registry_traits traits = registry_pool_traits(registry->pool, registry->base);
-    if (!traits.no_delete || clock_now_ms() - traits.no_delete_ms > REGISTRY_DELETE_ASK_AGAIN_MS)
+    if (!traits.no_delete)
         return 0;
     return refuse(err_fail(err, ERR_REFUSED, "the registry does not delete"), err);
 }
@@ -94,8 +89,7 @@ int registry_manifest_delete(struct remote *remote, const char *repository,
     rc = registry_error_refusal(&response, err);
     if (!is_unsupported(&response))
         return rc;
-    int64_t now = clock_now_ms();
-    registry_pool_learn(registry->pool, registry->base, set_no_delete, &now);
+    registry_pool_learn(registry->pool, registry->base, set_no_delete, NULL);
     return refuse(rc, err);
 }
 
@@ -169,9 +163,11 @@ static int replace_and_delete(struct remote *remote, const char *repository, con
                  strlen(placeholder->bytes), err);
     if (rc < 0)
         return rc;
-    rc = registry_manifest_delete(remote, repository, &placeholder->digest, NULL, err);
-    if (rc == 0)
+    struct err cause = ERR_INIT;
+    rc = registry_manifest_delete(remote, repository, &placeholder->digest, NULL, &cause);
+    if (rc == 0 || cause.code == ERR_NOT_FOUND) /* an answer was lost, and it was asked again */
         return 0;
+    rc = err_pass(err, rc, &cause);
     struct err failure = ERR_INIT;
     if (put(remote, repository, tag, before.media_type, before.bytes, before.len, &failure) < 0)
         err_wrap(err, rc, "the tag is lost (%s)", failure.text);

@@ -103,10 +103,31 @@ void registry_http_response_free(struct registry_http_response *response)
     *response = (struct registry_http_response){0};
 }
 
+/* Without a blob in either direction. A server that answers such a request with a byte a second
+ * would have a slot of the budget for weeks. PUTs end when the registry has stored what they sent.
+ */
+static bool is_question(const struct registry_http_request *request)
+{
+    switch (request->method) {
+    case REGISTRY_HTTP_HEAD:
+    case REGISTRY_HTTP_DELETE:
+    case REGISTRY_HTTP_POST:
+        return true;
+    case REGISTRY_HTTP_GET:
+        return !request->sink || request->sink_max < UINT64_MAX; /* bounded: a document */
+    default:
+        return false;
+    }
+}
+
 /* One request to one address, its answer whatever it is. */
-static int exchange_once(struct registry_http *http, const struct registry_http_request *request,
+static int exchange_once(struct registry_http *http, const struct registry_http_request *asked,
                          const char *url, struct registry_http_response *ret, struct err *err)
 {
+    struct registry_http_request limited = *asked;
+    const struct registry_http_request *request = &limited;
+    if (limited.total_timeout_s == 0 && is_question(asked))
+        limited.total_timeout_s = http->commit_s;
     struct registry_exchange_settings settings = {.ca_file = http->ca_file,
                                                   .connect_s = http->connect_s,
                                                   .stall_s = http->stall_s,

@@ -24,11 +24,13 @@ struct registry_origin {
     int64_t paused_until_ms; /* monotonic */
     uint64_t used;           /* when it was last asked for, by the count of the pool */
     struct registry_traits traits;
+    int64_t traits_until_ms; /* monotonic; of no meaning while nothing was learned */
     struct registry_origin *next;
 };
 
 struct registry_pool {
     long connections;
+    int64_t traits_ms;
     struct registry_auth *auth;
     struct registry_loop *loop;
     pthread_mutex_t lock;
@@ -56,6 +58,7 @@ int registry_pool_open(const struct registry_pool_options *options, struct regis
     if (!pool)
         return err_errno(err, ENOMEM, "cannot start the transport to registries");
     (void)pthread_mutex_init(&pool->lock, NULL);
+    pool->traits_ms = REGISTRY_POOL_TRAITS_MS;
     pool->connections = options->connections ? options->connections : REGISTRY_POOL_CONNECTIONS;
     int rc = registry_auth_open(options->auth_file, &pool->auth, err);
     if (rc == 0)
@@ -284,13 +287,26 @@ int registry_pool_sleep(int64_t ms, const struct registry_waiter *waiter, struct
     return registry_pool_ask(waiter, err);
 }
 
+void registry_pool_set_traits_ms(struct registry_pool *pool, int64_t ms)
+{
+    pool->traits_ms = ms;
+}
+
+/* Under the lock: what is still believed. */
+static struct registry_traits *traits_of(struct registry_origin *origin)
+{
+    if (clock_now_ms() >= origin->traits_until_ms)
+        origin->traits = (struct registry_traits){0};
+    return &origin->traits;
+}
+
 struct registry_traits registry_pool_traits(struct registry_pool *pool, const char *url)
 {
     struct registry_traits traits = {0};
     struct registry_origin *origin;
     if (lock_origin(pool, url, &origin, NULL) < 0)
         return traits;
-    traits = origin->traits;
+    traits = *traits_of(origin);
     pthread_mutex_unlock(&pool->lock);
     return traits;
 }
@@ -301,6 +317,10 @@ void registry_pool_learn(struct registry_pool *pool, const char *url,
     struct registry_origin *origin;
     if (lock_origin(pool, url, &origin, NULL) < 0)
         return;
-    change(arg, &origin->traits);
+    /* From the first on, as a trait keeps what would refute it from being seen. */
+    struct registry_traits *traits = traits_of(origin);
+    if (clock_now_ms() >= origin->traits_until_ms)
+        origin->traits_until_ms = clock_now_ms() + pool->traits_ms;
+    change(arg, traits);
     pthread_mutex_unlock(&pool->lock);
 }

@@ -10,7 +10,8 @@
  *     is redirected to) counts for that one. Nobody waits for a slot while holding one;
  *   - a time before which nothing is asked, which a 429 or 503 with Retry-After sets for all;
  *   - traits: what was learned about the server and is not to be found out with each blob. They
- *     live as long as the pool.
+ *     are forgotten after REGISTRY_POOL_TRAITS_MS, as they may come from one odd answer of
+ *     something in between, and servers change.
  *
  * The transport's thread (registry_loop.h) never runs a caller's code: bytes of bodies go through a
  * registry_pipe to and from the thread that asked.
@@ -28,6 +29,7 @@
 enum {
     REGISTRY_POOL_CONNECTIONS = 8, /* default of the budget */
     REGISTRY_POOL_CONNECTIONS_MAX = 64,
+    REGISTRY_POOL_TRAITS_MS = 3600 * 1000,
     REGISTRY_POOL_ASK_MS = 250,       /* whoever waits is asked so often whether to go on */
     REGISTRY_POOL_ORIGINS_MAX = 1024, /* idle ones beyond are forgotten, oldest first */
 };
@@ -71,21 +73,21 @@ int registry_pool_sleep(int64_t ms, const struct registry_waiter *waiter, struct
 
 /* What is known of a registry. Zero is what is supposed of an unknown one. */
 struct registry_traits {
-    uint64_t chunk_max;   /* 413 was answered to more; 0: no limit is known */
-    uint64_t body_max;    /* the same for one body with a whole blob */
-    bool no_whole_put;    /* a PUT with a body is refused */
-    bool no_patch;        /* answers PATCH with 404, 405, 411 or 501 */
-    bool no_delete;       /* answers DELETE with 405 or UNSUPPORTED */
-    int64_t no_delete_ms; /* when that was learned (clock_now_ms()) */
-    bool no_range;        /* answers a Range with 200 */
-    bool no_referrers;    /* has no referrers API */
-    bool no_tag_delete;   /* deletes by digest only */
+    uint64_t chunk_max; /* 413 was answered to more; 0: no limit is known */
+    bool no_whole_put;  /* a PUT with a body is refused */
+    bool no_patch;      /* answers PATCH with 404, 405, 411 or 501 */
+    bool no_delete;     /* answers DELETE with 405 or UNSUPPORTED */
+    bool no_range;      /* answers a Range with 200 */
+    bool no_referrers;  /* has no referrers API */
+    bool no_tag_delete; /* deletes by digest only */
 };
 struct registry_traits registry_pool_traits(struct registry_pool *pool, const char *url);
 /* Changes the traits of an origin under the lock. */
 typedef void registry_traits_change(void *arg, struct registry_traits *traits);
 void registry_pool_learn(struct registry_pool *pool, const char *url,
                          registry_traits_change *change, void *arg);
+/* After how long traits are forgotten, for tests; before anything is learned. */
+void registry_pool_set_traits_ms(struct registry_pool *pool, int64_t ms);
 
 /* The thread with its connections, for registry_exchange.c. */
 struct registry_loop *registry_pool_loop(struct registry_pool *pool);

@@ -266,6 +266,9 @@ static int take_offset(struct registry_session *session,
     struct err failure = ERR_INIT;
     if (registry_session_range(response->range, sole, &offset, &failure) < 0)
         return keep_cause(session, &failure, REGISTRY_STEP_LOST);
+    if (session->reach > 0 &&
+        offset == session->reach + 1) /* Quay counts to behind the last byte */
+        offset = session->reach;
     if (offset > session->reach) {
         (void)err_fail(&failure, ERR_REFUSED,
                        "the registry says that it has %" PRIu64 " bytes, but only %" PRIu64
@@ -323,13 +326,14 @@ static int judge_refusal(struct registry_session *session, struct registry_http_
     return refuse(session, response, err);
 }
 
-/* What a refused chunk means. A registry that has taken none yet may know no chunks. */
+/* What a refused chunk means. A registry may know no chunks, or take one and no second. */
 static int judge_patch(struct registry_session *session, struct registry_http_response *response,
                        struct err *err)
 {
-    bool lost =
-        response->status == 404 && !has_code_of(response, session_codes, ARRAY_SIZE(session_codes));
-    if (!session->used && (lost || is_unknown_request(response->status)))
+    bool own = has_code_of(response, session_codes, ARRAY_SIZE(session_codes)) ||
+               has_code_of(response, bytes_codes, ARRAY_SIZE(bytes_codes));
+    bool lost = response->status == 404 && !session->used;
+    if (!own && (lost || response->status == 400 || is_unknown_request(response->status)))
         return keep(session, response, REGISTRY_STEP_OTHER_WAY);
     return judge_refusal(session, response, err);
 }
@@ -405,8 +409,12 @@ static int judge_put(struct registry_session *session, struct registry_http_resp
                      struct err *err)
 {
     bool other_bytes = has_code_of(response, bytes_codes, ARRAY_SIZE(bytes_codes));
-    if (other_bytes && session->broken)
+    /* A connection that closed may have made libcurl send a chunk twice: once, nothing is believed
+     * of what several requests brought. */
+    if (other_bytes && (session->broken || (session->used && !session->doubted))) {
+        session->doubted = true;
         return keep(session, response, REGISTRY_STEP_LOST);
+    }
     if (other_bytes)
         return refuse(session, response, err);
     bool other_way = response->status == 400 || is_unknown_request(response->status);

@@ -46,6 +46,7 @@ struct registry_session {
     bool used;          /* the registry has taken a chunk in this session */
     bool broken;        /* a body broke off in it, or it is another process's */
     bool refused;       /* the registry refused it for good */
+    bool doubted;       /* other bytes arrived than were sent, in this or an earlier session */
 
     uint64_t sent; /* bytes of bodies that went out, of all sessions */
     struct registry_retry retry;

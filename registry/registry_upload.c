@@ -20,6 +20,8 @@ struct upload {
     struct remote_upload *report;
     enum way way;
     bool switched;  /* the other way was tried and did not suit */
+    bool unsuited;  /* the registry showed by its answers that the first way does not suit it */
+    bool answered;  /* the last chunk that was not taken had an answer */
     bool no_patch;  /* chunks are no way */
     uint64_t chunk; /* bytes, at most */
     int asks;       /* times that the offset was another, without progress */
@@ -73,12 +75,46 @@ static int forget(const struct upload *upload, struct err *err)
     return sessions->forget(sessions->arg, upload->session.repository, upload->digest, err);
 }
 
+/* Tries the way that is left, in a new session. */
+static int switch_way(struct upload *upload, struct err *err)
+{
+    if (upload->switched || upload->no_patch) {
+        upload->hopeless = true;
+        return registry_session_fail(&upload->session, err);
+    }
+    int rc = forget(upload, err);
+    if (rc < 0)
+        return rc;
+    upload->switched = true;
+    upload->way = upload->way == WAY_WHOLE ? WAY_CHUNKS : WAY_WHOLE;
+    upload->no_patch = upload->way == WAY_WHOLE;
+    upload->asks = 0;
+    registry_session_abandon(&upload->session);
+    return 0;
+}
+
+/* Whether one body with everything is still to be tried, as every registry takes that from others:
+ * some take one chunk and no second, or tell offsets that are not so. */
+static bool whole_is_left(const struct upload *upload)
+{
+    return upload->way == WAY_CHUNKS && !upload->switched && !upload->no_patch;
+}
+
+/* A lost connection says nothing about what a registry can do. */
+static int last_resort(struct upload *upload, struct err *err)
+{
+    upload->unsuited = upload->answered;
+    return switch_way(upload, err);
+}
+
 /* Gives the session up for a new one. */
 static int restart(struct upload *upload, struct err *err)
 {
     int rc = forget(upload, err);
     if (rc < 0)
         return rc;
+    if (upload->report->restarts == REGISTRY_UPLOAD_RESTARTS_MAX && whole_is_left(upload))
+        return last_resort(upload, err);
     if (upload->report->restarts == REGISTRY_UPLOAD_RESTARTS_MAX) {
         upload->hopeless = true;
         rc = registry_session_fail(&upload->session, err);
@@ -97,7 +133,10 @@ static int ask(struct upload *upload, struct err *err)
         return restart(upload, err);
     struct registry_session *session = &upload->session;
     const struct err cause = session->cause;
+    uint64_t best = session->best;
     int rc = registry_session_ask(session, err);
+    if (rc == REGISTRY_STEP_DONE && session->best > best)
+        upload->asks = 0;
     if (rc == REGISTRY_STEP_LOST && cause.code != ERR_NONE)
         session->cause = cause; /* what went wrong before says more */
     if (rc == REGISTRY_STEP_LOST)
@@ -198,12 +237,16 @@ static int fail_too_large(struct upload *upload, uint64_t len, struct err *err)
     return rc;
 }
 
-/* 413: smaller chunks, for all later blobs too. */
+static uint64_t least_chunk(const struct upload *upload)
+{
+    uint64_t least = REGISTRY_CHUNK_MIN;
+    return upload->session.chunk_min > least ? upload->session.chunk_min : least;
+}
+
+/* Smaller chunks, for all later blobs too. */
 static int shrink(struct upload *upload, uint64_t len, struct err *err)
 {
-    uint64_t floor = REGISTRY_CHUNK_MIN;
-    if (upload->session.chunk_min > floor)
-        floor = upload->session.chunk_min;
+    uint64_t floor = least_chunk(upload);
     if (len <= floor || upload->no_patch)
         return fail_too_large(upload, len, err);
     uint64_t half = len / 2 > floor ? len / 2 : floor;
@@ -212,23 +255,6 @@ static int shrink(struct upload *upload, uint64_t len, struct err *err)
     upload->chunk = half;
     upload->way = WAY_CHUNKS;
     learn(upload, (struct learned){.limit = half});
-    return ask(upload, err);
-}
-
-/* Tries the way that is left. */
-static int switch_way(struct upload *upload, struct err *err)
-{
-    if (upload->switched || upload->no_patch) {
-        upload->hopeless = true;
-        return registry_session_fail(&upload->session, err);
-    }
-    int rc = forget(upload, err);
-    if (rc < 0)
-        return rc;
-    upload->switched = true;
-    upload->way = upload->way == WAY_WHOLE ? WAY_CHUNKS : WAY_WHOLE;
-    upload->no_patch = upload->way == WAY_WHOLE;
-    registry_session_abandon(&upload->session);
     return 0;
 }
 
@@ -262,10 +288,30 @@ static int mend(struct upload *upload, int step, uint64_t len, bool closing, str
     case REGISTRY_STEP_LOST:
         return restart(upload, err);
     case REGISTRY_STEP_TOO_LARGE:
-        return shrink(upload, len, err);
+        rc = shrink(upload, len, err);
+        return rc == 0 && upload->session.location ? ask(upload, err) : rc;
     default:
+        upload->unsuited = true;
         return switch_way(upload, err);
     }
+}
+
+/* A chunk that was not taken, or that brought nothing. */
+static int mend_chunk(struct upload *upload, int step, const struct registry_session_body *body,
+                      struct err *err)
+{
+    const struct registry_session *session = &upload->session;
+    bool other_range =
+        step == REGISTRY_STEP_ASK && session->answered && session->response.status == 416;
+    upload->answered = step != REGISTRY_STEP_WAIT;
+    int rc =
+        mend(upload, step == REGISTRY_STEP_DONE ? REGISTRY_STEP_ASK : step, body->size, false, err);
+    if (rc != 0 || !other_range || !session->location || session->offset != body->offset ||
+        body->size <= least_chunk(upload))
+        return rc;
+    /* 416, though this is its offset: some mean by it that there are too many bytes. */
+    upload->asks = 0; /* there are only so many halves */
+    return shrink(upload, body->size, err);
 }
 
 static int send_chunk(struct upload *upload, struct err *err)
@@ -279,11 +325,10 @@ static int send_chunk(struct upload *upload, struct err *err)
     int step = registry_session_patch(session, &body, err);
     if (step < 0)
         return step;
-    if (step == REGISTRY_STEP_DONE && session->best == best)
-        step = REGISTRY_STEP_ASK; /* it took the chunk and has no more than before */
-    if (step != REGISTRY_STEP_DONE)
-        return mend(upload, step, body.size, false, err);
-    upload->asks = 0;
+    if (step != REGISTRY_STEP_DONE || session->offset <= body.offset)
+        return mend_chunk(upload, step, &body, err);
+    if (session->best > best)
+        upload->asks = 0;
     int rc = FAULT_POINT("registry.chunk-sent", err);
     if (rc == 0)
         rc = save(upload, err);
@@ -301,7 +346,7 @@ static int close_session(struct upload *upload, struct err *err)
         return step;
     if (step != REGISTRY_STEP_DONE)
         return mend(upload, step, body.size, true, err);
-    if (upload->switched)
+    if (upload->switched && upload->unsuited)
         learn(upload, upload->way == WAY_WHOLE ? (struct learned){.no_patch = true}
                                                : (struct learned){.no_whole_put = true});
     return 1;

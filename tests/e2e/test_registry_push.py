@@ -23,19 +23,24 @@ def check_sent(fake, made, extra=0):
 
 
 def test_a_push_in_order(scratch):
-    """HEAD first, blobs once, the manifest last; a second push sends nothing; requests stay within the budget."""
+    """The tag is looked at, each blob asked for before it is sent, and sent once, the manifest last; a second push sends nothing;
+    requests stay within the budget."""
     fake = FakeRegistry(scratch)
     site = Site(scratch, fake.url, config="[remote]\nconnections = 3\n")
     made, said = site.push(LARGE)
     check_equal(said["durability"], "pushed", "durability")
     check_remote(fake, made)
     records = fake.records()
-    first = [r["method"] for r in records][0]
-    check_equal(first, "HEAD", "first request")
+    first = records[0]
+    check(first["method"] == "GET" and "/manifests/" in first["target"], f"first request: {first['method']} {first['target']}")
+    asked = {r["target"].rsplit("/", 1)[1]: r["n"] for r in reversed(records) if r["method"] == "HEAD" and "/blobs/" in r["target"]}
     put = [r["n"] for r in records if r["method"] == "PUT" and "/manifests/" in r["target"]]
     closed = [r["n"] for r in records if r["method"] == "PUT" and "/uploads/" in r["target"]]
     check(len(put) == 1 and put[0] > max(closed), f"manifest {put}, blobs {closed}")
     check_equal(len(closed), 3, "blobs")
+    for record in records:
+        if record["n"] in closed:
+            check(asked[record["query"]["digest"]] < record["n"], f"{record['query']['digest']} was sent unasked")
     check_sent(fake, made)
     check(max(r["inflight"] for r in records) <= 3, "requests at a time")
     fake.reset()

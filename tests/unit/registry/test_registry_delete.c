@@ -56,6 +56,9 @@ static void test_two_tags(void **state)
         "{}",
         "{'settings':{'delete_tags':false}}",
         "{'settings':{'tags_page':1}}",
+        /* The placeholder goes, and the answer is lost. */
+        "{'settings':{'delete_tags':false},'rules':[{'method':'DELETE','path':"
+        "'*/manifests/sha256:*','nth':1,'work':true,'send_head':0}]}",
         "{'rules':[{'method':'DELETE','path':'*/manifests/s1','status':405}]}",
         "{'rules':[{'method':'DELETE','path':'*/manifests/s1','status':404}]}",
         "{'rules':[{'method':'DELETE','path':'*/manifests/s1','status':400,'body':"

@@ -84,6 +84,32 @@ static void test_what_is_not_there(void **state)
                      -EINVAL);
 }
 
+static int take_nothing(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    (void)arg, (void)bytes, (void)len, (void)err;
+    return 0;
+}
+
+/* A document that comes a byte at a time, which is no standing still. */
+static void test_a_document_that_takes_for_ever(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct registry *registry = registry_of(fixture->remote);
+    struct err err = ERR_INIT;
+    cleanup_free char *url = NULL;
+    fake_fixture_config(fixture, "{'rules':[{'status':200,'body':'x','repeat':100000,"
+                                 "'send_rate':50}]}");
+    registry_http_set_timeouts(registry->http, 5, 5, 1);
+    assert_int_equal(registry_make_url(registry, "a", "manifests", "t", &url, &err), 0);
+    const struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
+                                                  .url = url,
+                                                  .sink = take_nothing,
+                                                  .sink_max = REMOTE_MANIFEST_MAX};
+    cleanup_http_response struct registry_http_response response = {0};
+    assert_true(registry_http_perform(registry->http, &request, &response, &err) < 0);
+    assert_int_equal(err.code, ERR_UNREACHABLE);
+}
+
 #define with_fake(test)                                                                            \
     cmocka_unit_test_setup_teardown(test, fake_fixture_setup, fake_fixture_teardown)
 
@@ -93,6 +119,7 @@ int main(void)
         with_fake(test_any_head_will_do),
         with_fake(test_a_head_that_lies),
         with_fake(test_what_is_not_there),
+        with_fake(test_a_document_that_takes_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,6 +205,27 @@ static void what_was_learned_is_known(void **state)
     assert_int_equal(registry_pool_traits(pool, "https://registry.example:5000").chunk_max, 0);
 }
 
+static void set_no_delete(void *arg, struct registry_traits *traits)
+{
+    (void)arg;
+    traits->no_delete = true;
+}
+
+/* One odd answer does not decide for ever. */
+static void what_was_learned_is_forgotten(void **state)
+{
+    struct registry_pool *pool = *state;
+    uint64_t chunk = 7;
+    registry_pool_set_traits_ms(pool, 200);
+    registry_pool_learn(pool, URL, set_chunk, &chunk);
+    assert_int_equal(registry_pool_traits(pool, URL).chunk_max, 7);
+    assert_int_equal(registry_pool_sleep(100, NULL, NULL), 0);
+    registry_pool_learn(pool, URL, set_no_delete, NULL); /* does not lengthen it */
+    assert_int_equal(registry_pool_sleep(110, NULL, NULL), 0);
+    assert_int_equal(registry_pool_traits(pool, URL).chunk_max, 0);
+    assert_false(registry_pool_traits(pool, URL).no_delete);
+}
+
 /* Idle origins are forgotten, oldest first; those in use are not. */
 static void origins_are_bounded(void **state)
 {
@@ -273,6 +294,7 @@ int main(void)
         test(pauses_hold_for_all),
         test(sleeps_can_be_ended),
         test(what_was_learned_is_known),
+        test(what_was_learned_is_forgotten),
         test(origins_are_bounded),
         test(crowds_get_through),
     };

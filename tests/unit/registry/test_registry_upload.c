@@ -22,34 +22,14 @@ enum {
 
 static char *large; /* LARGE bytes */
 
-/* A push that must succeed; what came of it. */
-static struct remote_upload pushed(struct upload_fixture *fixture, const char *what,
-                                   const char *repository, const void *bytes, size_t len)
-{
-    struct remote_upload upload = {.sessions = &fixture->sessions};
-    struct err err = ERR_INIT;
-    if (upload_fixture_push(fixture, repository, bytes, len, &upload, &err) < 0)
-        fail_msg("%s: %s; %s", what, err.text, err.hint);
-    upload_fixture_has(fixture, repository, bytes, len);
-    assert_null(fixture->session.location); /* forgotten */
-    return upload;
-}
-
-static struct err refused(struct upload_fixture *fixture, const void *bytes, size_t len)
-{
-    struct remote_upload upload = {.sessions = &fixture->sessions};
-    struct err err = ERR_INIT;
-    assert_true(upload_fixture_push(fixture, "a/n", bytes, len, &upload, &err) < 0);
-    return err;
-}
-
 static void small_blobs_take_two_requests(void **state)
 {
     struct upload_fixture *fixture = *state;
     static const size_t sizes[] = {0, 1, 1000, CHUNK};
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
         upload_fixture_config(fixture, "{}");
-        struct remote_upload upload = pushed(fixture, "small", "a/n", large, sizes[i]);
+        struct remote_upload upload =
+            upload_fixture_pushed(fixture, "small", "a/n", large, sizes[i]);
         assert_int_equal(upload.sent, sizes[i]);
         assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
         assert_int_equal(upload_fixture_count(fixture, "POST"), 1);
@@ -69,7 +49,7 @@ static const char *header_of(const json_t *record, const char *name)
 static void large_blobs_go_in_chunks(void **state)
 {
     struct upload_fixture *fixture = *state;
-    struct remote_upload upload = pushed(fixture, "large", "a/n", large, LARGE);
+    struct remote_upload upload = upload_fixture_pushed(fixture, "large", "a/n", large, LARGE);
     assert_int_equal(upload.sent, LARGE);
     assert_int_equal(upload.restarts, 0);
     assert_int_equal(upload.resumed_at, 0);
@@ -119,7 +99,7 @@ static void chunks_that_break_off(void **state)
                  "'end':'%s'}]}",
                  habits[habit].habit, read, end);
         upload_fixture_config(fixture, config);
-        struct remote_upload upload = pushed(fixture, config, "a/n", large, LARGE);
+        struct remote_upload upload = upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
         assert_int_equal(upload.restarts, habits[habit].restarts);
         assert_in_range(upload_fixture_bytes(fixture), LARGE, LARGE + habits[habit].again_max);
         assert_true(upload.sent >= LARGE);
@@ -137,7 +117,7 @@ static void failures_after_the_body(void **state)
                  "{'rules':[{'method':'PATCH','nth':2,'work':%s,'status':%d}]}",
                  done ? "true" : "false", statuses[i / 2]);
         upload_fixture_config(fixture, config);
-        struct remote_upload upload = pushed(fixture, config, "a/n", large, LARGE);
+        struct remote_upload upload = upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
         assert_int_equal(upload.restarts, 0);
         assert_in_range(upload.sent, LARGE, LARGE + CHUNK);
         if (done && statuses[i / 2] != 429)
@@ -160,7 +140,8 @@ static void closing_answers_that_are_lost(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(rules) * 2; i++) {
         size_t len = i % 2 ? LARGE : 1000;
         upload_fixture_config(fixture, rules[i / 2]);
-        struct remote_upload upload = pushed(fixture, rules[i / 2], "a/n", large, len);
+        struct remote_upload upload =
+            upload_fixture_pushed(fixture, rules[i / 2], "a/n", large, len);
         assert_int_equal(upload.sent, len);
         assert_int_equal(upload.restarts, 0);
         /* curl sends again what a kept connection swallowed. */
@@ -182,7 +163,8 @@ static void closing_requests_that_fail(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(rules) * 2; i++) {
         size_t len = i % 2 ? LARGE : 1000;
         upload_fixture_config(fixture, rules[i / 2]);
-        struct remote_upload upload = pushed(fixture, rules[i / 2], "a/n", large, len);
+        struct remote_upload upload =
+            upload_fixture_pushed(fixture, rules[i / 2], "a/n", large, len);
         assert_int_equal(upload.restarts, 0);
         if (len == LARGE)
             assert_int_equal(upload.sent, LARGE);
@@ -207,7 +189,7 @@ static void offsets_are_asked_for(void **state)
                  "{'settings':{%s},'rules':[{'method':'PATCH','nth':2,'status':416}]}",
                  cases[i].settings);
         upload_fixture_config(fixture, config);
-        struct remote_upload upload = pushed(fixture, config, "a/n", large, LARGE);
+        struct remote_upload upload = upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
         assert_int_equal(upload.restarts, cases[i].restarts);
     }
     /* More than was sent is nobody's upload. */
@@ -215,12 +197,12 @@ static void offsets_are_asked_for(void **state)
         "{'rules':[{'method':'PATCH','nth':2,'status':500},"
         "{'method':'GET','path':'*/uploads/*','nth':1,'headers':{'Range':'0-99999999'}}]}";
     upload_fixture_config(fixture, lies);
-    assert_int_equal(pushed(fixture, lies, "a/n", large, LARGE).restarts, 1);
+    assert_int_equal(upload_fixture_pushed(fixture, lies, "a/n", large, LARGE).restarts, 1);
     /* Less than was confirmed is believed. */
     static const char less[] = "{'settings':{'strict_state':false},'rules':[{'method':'PATCH',"
                                "'nth':2,'times':1,'headers':{'Range':'0-0'}}]}";
     upload_fixture_config(fixture, less);
-    (void)pushed(fixture, less, "a/n", large, LARGE);
+    (void)upload_fixture_pushed(fixture, less, "a/n", large, LARGE);
 }
 
 /* A limit on bodies is found out once. */
@@ -228,31 +210,31 @@ static void bodies_that_are_too_large(void **state)
 {
     struct upload_fixture *fixture = *state;
     upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
-    struct remote_upload upload = pushed(fixture, "413", "a/n", large, LARGE);
+    struct remote_upload upload = upload_fixture_pushed(fixture, "413", "a/n", large, LARGE);
     assert_int_equal(upload.restarts, 0);
     assert_int_equal(upload_fixture_count(fixture, "PATCH"), 2 + (LARGE + 2 * MIB - 1) / (2 * MIB));
     upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
-    (void)pushed(fixture, "413", "b/n", large, 5 * MIB);
+    (void)upload_fixture_pushed(fixture, "413", "b/n", large, 5 * MIB);
     assert_int_equal(upload_fixture_count(fixture, "PATCH"), 3);
     upload_fixture_renew(fixture);
     upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
-    (void)pushed(fixture, "413", "c/n", large, 5 * MIB); /* that was to go whole */
+    (void)upload_fixture_pushed(fixture, "413", "c/n", large, 5 * MIB); /* that was to go whole */
     upload_fixture_renew(fixture);
     upload_fixture_config(fixture, "{'settings':{'body_max':1048575}}");
-    struct err err = refused(fixture, large, LARGE);
+    struct err err = upload_fixture_refused(fixture, large, LARGE);
     assert_int_equal(err.code, ERR_REFUSED);
     assert_non_null(strstr(err.text, "1048576 bytes"));
     assert_non_null(strstr(err.text, "413"));
     assert_null(fixture->session.location);
     upload_fixture_config(fixture, "{'settings':{'body_max':1048576}}");
-    (void)pushed(fixture, "413", "d/n", large, 3 * MIB);
+    (void)upload_fixture_pushed(fixture, "413", "d/n", large, 3 * MIB);
 }
 
 static void chunks_have_a_least_size(void **state)
 {
     struct upload_fixture *fixture = *state;
     upload_fixture_config(fixture, "{'settings':{'min_chunk':10485760}}");
-    (void)pushed(fixture, "min", "a/n", large, LARGE);
+    (void)upload_fixture_pushed(fixture, "min", "a/n", large, LARGE);
     assert_int_equal(upload_fixture_count(fixture, "PATCH"), 3);
     json_t *log = fake_registry_log(fixture->fake, 1);
     size_t i;
@@ -269,7 +251,7 @@ static void chunks_have_a_least_size(void **state)
     assert_int_equal(chunks[0], 10485760);
     assert_int_equal(chunks[1], 10485760);
     upload_fixture_config(fixture, "{'settings':{'min_chunk':10485760,'body_max':9000000}}");
-    struct err err = refused(fixture, large, LARGE);
+    struct err err = upload_fixture_refused(fixture, large, LARGE);
     assert_non_null(strstr(err.text, "wants chunks of at least 10485760"));
 }
 
@@ -282,23 +264,23 @@ static void registries_without_patch(void **state)
         snprintf(config, sizeof config, "{'rules':[{'method':'PATCH','status':%d}]}", statuses[i]);
         upload_fixture_renew(fixture);
         upload_fixture_config(fixture, config);
-        struct remote_upload upload = pushed(fixture, config, "a/n", large, LARGE);
+        struct remote_upload upload = upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
         assert_int_equal(upload.restarts, 0);
         assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
         assert_int_equal(upload_fixture_count(fixture, "DELETE"), 1); /* not under two sessions */
         upload_fixture_config(fixture, config);
-        (void)pushed(fixture, config, "b/n", large, LARGE);
+        (void)upload_fixture_pushed(fixture, config, "b/n", large, LARGE);
         assert_int_equal(upload_fixture_count(fixture, "PATCH"), 0);
         assert_int_equal(upload_fixture_count(fixture, "PUT"), 1);
     }
     /* Such a PUT that breaks off can only begin anew. */
     upload_fixture_config(fixture, "{'rules':[{'method':'PATCH','status':405},"
                                    "{'method':'PUT','nth':1,'read':1000000,'end':'close'}]}");
-    assert_int_equal(pushed(fixture, "whole", "c/n", large, LARGE).restarts, 1);
+    assert_int_equal(upload_fixture_pushed(fixture, "whole", "c/n", large, LARGE).restarts, 1);
     /* And its limit is final. */
     upload_fixture_config(fixture, "{'settings':{'body_max':10000000},'rules':[{'method':'PATCH',"
                                    "'status':405}]}");
-    struct err err = refused(fixture, large, LARGE);
+    struct err err = upload_fixture_refused(fixture, large, LARGE);
     assert_non_null(strstr(err.text, "takes no chunks"));
 }
 
@@ -312,10 +294,10 @@ static void registries_without_a_put_of_all(void **state)
                  statuses[i]);
         upload_fixture_renew(fixture);
         upload_fixture_config(fixture, config);
-        (void)pushed(fixture, config, "a/n", large, 1000);
+        (void)upload_fixture_pushed(fixture, config, "a/n", large, 1000);
         assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
         upload_fixture_config(fixture, "{}");
-        (void)pushed(fixture, config, "b/n", large, 1000);
+        (void)upload_fixture_pushed(fixture, config, "b/n", large, 1000);
         assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
     }
 }
@@ -335,8 +317,8 @@ static void addresses_of_uploads(void **state)
         if (i % 2) /* nobody may push without a login here, so anonymous tokens are for pulling */
             continue;
         upload_fixture_config(fixture, config);
-        (void)pushed(fixture, config, "a/n", large, LARGE);
-        (void)pushed(fixture, config, "b/n", large, 1000);
+        (void)upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
+        (void)upload_fixture_pushed(fixture, config, "b/n", large, 1000);
         assert_int_equal(fake_registry_count(fixture->fake, "PUT", "*digest=sha256*"), 2);
     }
 }
@@ -361,7 +343,7 @@ static void the_next_attempt_goes_on(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         upload_fixture_config(fixture, "{}");
         fixture->stop_at = CHUNK + CHUNK / 2;
-        assert_int_equal(refused(fixture, large, LARGE).code, ERR_CANCELLED);
+        assert_int_equal(upload_fixture_refused(fixture, large, LARGE).code, ERR_CANCELLED);
         fixture->stop_at = 0;
         assert_non_null(fixture->session.location);
         assert_int_equal(fixture->session.offset, CHUNK);
@@ -376,7 +358,8 @@ static void the_next_attempt_goes_on(void **state)
         fake_registry_reset(fixture->fake);
         char repository[32];
         snprintf(repository, sizeof repository, "a/n");
-        struct remote_upload upload = pushed(fixture, "again", repository, large, LARGE);
+        struct remote_upload upload =
+            upload_fixture_pushed(fixture, "again", repository, large, LARGE);
         assert_int_equal(upload.restarts, cases[i].restarts);
         if (cases[i].resumed) {
             assert_in_range(upload.resumed_at, CHUNK, 2 * CHUNK);
@@ -409,7 +392,7 @@ static void mounts_are_tried(void **state)
          REMOTE_BLOB_MOUNTED, 1},
     };
     upload_fixture_config(fixture, "{}");
-    (void)pushed(fixture, "from", "other/n", large, 100000);
+    (void)upload_fixture_pushed(fixture, "from", "other/n", large, 100000);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         upload_fixture_config(fixture, cases[i].config);
         struct remote_upload upload = {.mount_from = i < 2 || i == 7 ? from + 1 : from,
@@ -432,51 +415,6 @@ static void mounts_are_tried(void **state)
     assert_int_equal(anew.outcome, REMOTE_BLOB_SENT);
 }
 
-static void losses_have_an_end(void **state)
-{
-    struct upload_fixture *fixture = *state;
-    upload_fixture_config(fixture, "{'settings':{'interrupted':'forget'},'rules':[{'method':"
-                                   "'PATCH','read':1000,'end':'close'}]}");
-    struct err err = refused(fixture, large, LARGE);
-    assert_non_null(strstr(err.text, "was begun"));
-    assert_int_equal(upload_fixture_count(fixture, "POST"), 1 + REGISTRY_UPLOAD_RESTARTS_MAX);
-    assert_null(fixture->session.location);
-    /* One that takes everything and has nothing. */
-    upload_fixture_config(fixture, "{'settings':{'strict_state':false},'rules':[{'method':'PATCH',"
-                                   "'work':false,'status':202,'headers':{'Range':'0-0'}}]}");
-    err = refused(fixture, large, LARGE);
-    assert_null(fixture->session.location);
-    assert_in_range(upload_fixture_count(fixture, "PATCH"), 5, 30);
-    /* A registry that fails for good keeps what it has: another attempt goes on. */
-    upload_fixture_config(fixture, "{'rules':[{'method':'PATCH','nth':2,'times':1000,"
-                                   "'status':503}]}");
-    err = refused(fixture, large, LARGE);
-    assert_non_null(strstr(err.text, "503"));
-    assert_int_equal(fixture->session.offset, CHUNK);
-    upload_fixture_config(fixture, "{}");
-    assert_int_equal(pushed(fixture, "again", "a/n", large, LARGE).resumed_at, CHUNK);
-}
-
-/* Other bytes than the digest says: after an honest upload that is final, after a broken one the
- * registry may have mixed them up. */
-static void wrong_digests(void **state)
-{
-    struct upload_fixture *fixture = *state;
-    static const char invalid[] = "'status':400,'body':{'errors':[{'code':'DIGEST_INVALID'}]}";
-    char config[512];
-    snprintf(config, sizeof config, "{'rules':[{'method':'PUT',%s}]}", invalid);
-    upload_fixture_config(fixture, config);
-    assert_int_equal(refused(fixture, large, LARGE).code, ERR_DIGEST);
-    assert_int_equal(upload_fixture_count(fixture, "POST"), 1);
-    assert_null(fixture->session.location);
-    snprintf(config, sizeof config,
-             "{'rules':[{'method':'PATCH','nth':2,'read':1000,'end':'close'},"
-             "{'method':'PUT','nth':1,%s}]}",
-             invalid);
-    upload_fixture_config(fixture, config);
-    assert_int_equal(pushed(fixture, config, "b/n", large, LARGE).restarts, 1);
-}
-
 static void silence_ends_when_asked(void **state)
 {
     struct upload_fixture *fixture = *state;
@@ -488,11 +426,11 @@ static void silence_ends_when_asked(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(configs); i++) {
         upload_fixture_config(fixture, configs[i]);
         fixture->stop_at = i < 2 ? CHUNK + 1 : LARGE;
-        assert_int_equal(refused(fixture, large, LARGE).code, ERR_CANCELLED);
+        assert_int_equal(upload_fixture_refused(fixture, large, LARGE).code, ERR_CANCELLED);
         assert_non_null(fixture->session.location);
         fixture->stop_at = 0;
         upload_fixture_config(fixture, "{}");
-        (void)pushed(fixture, configs[i], "a/n", large, LARGE);
+        (void)upload_fixture_pushed(fixture, configs[i], "a/n", large, LARGE);
         assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
     }
 }
@@ -540,24 +478,14 @@ static int free_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(small_blobs_take_two_requests),
-        test(large_blobs_go_in_chunks),
-        test(chunks_that_break_off),
-        test(failures_after_the_body),
-        test(closing_answers_that_are_lost),
-        test(closing_requests_that_fail),
-        test(offsets_are_asked_for),
-        test(bodies_that_are_too_large),
-        test(chunks_have_a_least_size),
-        test(registries_without_patch),
-        test(registries_without_a_put_of_all),
-        test(addresses_of_uploads),
-        test(the_next_attempt_goes_on),
-        test(mounts_are_tried),
-        test(losses_have_an_end),
-        test(wrong_digests),
-        test(silence_ends_when_asked),
-        test(a_shaky_registry),
+        test(small_blobs_take_two_requests),   test(large_blobs_go_in_chunks),
+        test(chunks_that_break_off),           test(failures_after_the_body),
+        test(closing_answers_that_are_lost),   test(closing_requests_that_fail),
+        test(offsets_are_asked_for),           test(bodies_that_are_too_large),
+        test(chunks_have_a_least_size),        test(registries_without_patch),
+        test(registries_without_a_put_of_all), test(addresses_of_uploads),
+        test(the_next_attempt_goes_on),        test(mounts_are_tried),
+        test(silence_ends_when_asked),         test(a_shaky_registry),
     };
     return cmocka_run_group_tests(tests, make_bytes, free_bytes);
 }

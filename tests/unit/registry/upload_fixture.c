@@ -133,3 +133,23 @@ uint64_t upload_fixture_bytes(struct upload_fixture *fixture)
     json_decref(log);
     return sum;
 }
+
+struct remote_upload upload_fixture_pushed(struct upload_fixture *fixture, const char *what,
+                                           const char *repository, const void *bytes, size_t len)
+{
+    struct remote_upload upload = {.sessions = &fixture->sessions};
+    struct err err = ERR_INIT;
+    if (upload_fixture_push(fixture, repository, bytes, len, &upload, &err) < 0)
+        fail_msg("%s: %s; %s", what, err.text, err.hint);
+    upload_fixture_has(fixture, repository, bytes, len);
+    assert_null(fixture->session.location); /* forgotten */
+    return upload;
+}
+
+struct err upload_fixture_refused(struct upload_fixture *fixture, const void *bytes, size_t len)
+{
+    struct remote_upload upload = {.sessions = &fixture->sessions};
+    struct err err = ERR_INIT;
+    assert_true(upload_fixture_push(fixture, "a/n", bytes, len, &upload, &err) < 0);
+    return err;
+}

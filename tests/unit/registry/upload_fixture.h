@@ -32,6 +32,11 @@ void upload_fixture_renew(struct upload_fixture *fixture);
 /* Uploads these bytes to a repository; `upload` as in remote_push_blob(). */
 int upload_fixture_push(struct upload_fixture *fixture, const char *repository, const void *bytes,
                         size_t len, struct remote_upload *upload, struct err *err);
+/* A push that must succeed; what came of it. */
+struct remote_upload upload_fixture_pushed(struct upload_fixture *fixture, const char *what,
+                                           const char *repository, const void *bytes, size_t len);
+/* A push that must fail. */
+struct err upload_fixture_refused(struct upload_fixture *fixture, const void *bytes, size_t len);
 /* The registry gives these bytes under their digest. */
 void upload_fixture_has(struct upload_fixture *fixture, const char *repository, const void *bytes,
                         size_t len);
