@@ -34,8 +34,11 @@ static struct stream *stream_of(struct remote_stream *stream)
 
 static int fail_lost(struct stream *stream, struct err *err)
 {
-    int rc = registry_session_fail(&stream->session, err);
-    err_wrap(err, rc, "the registry has lost the upload after %" PRIu64 " bytes", stream->start);
+    struct err cause = ERR_INIT;
+    (void)registry_session_fail(&stream->session, &cause);
+    int rc =
+        err_fail(err, ERR_REFUSED, "the registry has lost the upload after %" PRIu64 " bytes: %s",
+                 stream->start, cause.text);
     err_hint(err, "begin the upload anew");
     return rc;
 }
