@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import harness
 from harness import check, check_equal, run
@@ -124,13 +125,13 @@ def test_names_as_people_give_them(scratch):
 
 
 def test_waiting_client_survives_a_restart(scratch):
-    node = scratch.node("n1").start(fault="job.started=stop")
+    node = scratch.node("n1").start(fault="job.started=hang")
     client = subprocess.Popen([harness.VARVE, "--host", f"unix:{node.socket}", "--json", "image",
                                "import", tiny_tar(scratch), "--name", "t:1"], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    pid = node.process.pid
-    harness.wait_for(lambda: open(f"/proc/{pid}/stat", encoding="utf-8").read().split(") ")[1][0]
-                     in "Tt", 30, "stop at the fault point")
+    harness.wait_for(lambda: [job for job in node.ok("job", "ls")["jobs"] if job["state"] == "running"],
+                     30, "the job that hangs")
+    time.sleep(0.5)  # for the client to hear that it is queued
     node.kill()
     node.start()
     out, err = client.communicate(timeout=60)

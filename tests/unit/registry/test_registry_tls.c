@@ -289,7 +289,12 @@ static void real_registry_with_client_certificates(void **state)
         fail_msg("%s", err.text);
     int port = (int)strtol(strchr(server.host, ':') + 1, NULL, 10);
     struct registry_options without = {.ca_file = tls->ca};
-    assert_int_equal(ask("127.0.0.1", port, &without, &err), -EHOSTUNREACH);
+    /* In TLS 1.3 the refusal comes after the request was sent; where the connection's end overtakes
+     * it, nothing is known of the reason. */
+    for (int i = 0; i < 50 && !strstr(err.text, "certificate"); i++) {
+        err_clear(&err);
+        assert_int_equal(ask("127.0.0.1", port, &without, &err), -EHOSTUNREACH);
+    }
     assert_non_null(strstr(err.text, "certificate"));
     struct registry_options with = {
         .ca_file = tls->ca, .client_cert = tls->client, .client_key = tls->client_key};
