@@ -8,8 +8,8 @@
  *   - the client certificate goes to the registry's own scheme, host and port only, credentials to
  *     that of the request's address, whatever a redirect or a Location says;
  *   - redirects are followed under the rules of registry_url_follow(), at most
- *     REGISTRY_HTTP_REDIRECTS_MAX: for GET and HEAD all of them, for other methods 307 and 308,
- * with the same method and the body from its beginning (RFC 9110, 15.4). Others are answers;
+ *     REGISTRY_HTTP_REDIRECTS_MAX: for GET and HEAD all of them, for other methods 307 and 308
+ *     with the same method and the body from its beginning (RFC 9110, 15.4). Others are answers;
  *   - proxies come from the environment as curl reads it (https_proxy, no_proxy, ...), but never
  *     for loopback hosts;
  *   - the budget and the pause of each origin (registry_pool.h);

@@ -7,14 +7,15 @@
  *   3. a blob of at most a chunk: POST and one PUT
  *      a larger one: POST, a PATCH for each chunk, an empty PUT
  *
- * What is learned about the registry (registry_pool.h, traits) holds for all later blobs:
- *   413, or 416 at the offset that the registry has (GHCR)   chunks of half the size, down to
- *                    REGISTRY_CHUNK_MIN
- *   no PATCH         400, 405, 411, 415 or 501 to a chunk, 404 to the first: one PUT with all, and
- *                    when that succeeds always so
- *   no PUT with a body   chunks for small blobs too
- * Before chunks are given up for good (too small ones, offsets that lead nowhere) one PUT with all
- * is tried in a new session, as every registry takes that from other clients.
+ * What is learned about the registry (registry_pool.h, traits) holds for later blobs too:
+ *   413, or 416 at the offset that the registry has (GHCR)
+ *       chunks of half the size, down to REGISTRY_CHUNK_MIN
+ *   400, 405, 411, 415 or 501 to a chunk, 404 to the first
+ *       one PUT with all, and when that succeeds always so
+ *   a PUT with a body is refused
+ *       chunks for small blobs too
+ * Before an upload in chunks fails because it was begun too often, one PUT with all is tried in a
+ * new session, as every registry takes that from other clients.
  *
  * After a body that broke off nothing is supposed: the registry is asked for its offset, and what
  * is behind it is read from the file again. A session that is lost is begun anew, at most

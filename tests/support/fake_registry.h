@@ -38,12 +38,15 @@
  *                           what Location says of an upload. {path} is /v2/NAME/blobs/uploads/ID.
  *                           {state} changes with every answer
  *   "strict_state" [true]   PATCH and PUT of an upload are 404 unless their _state, if they have
- * one, is the latest; GET may have any "range" ["0-{last}"]    Range of an upload's answers; {last}
- * is 0 when nothing is there, {size} counts; null leaves it out "interrupted" ["keep"]  what an
- * upload has after a body that broke off: "keep" the bytes that came, "drop" those of this request,
- * "forget" the session (404) "min_chunk" [0]         OCI-Chunk-Min-Length "body_max" [0: any]     a
- * body of an upload's request above that is 413 "mount" [true]          whether a mount is granted
- * (201), else it opens an upload (202) "ranges" [true]         whether Range is obeyed
+ *                           one, is the latest; GET may have any
+ *   "range" ["0-{last}"]    Range of an upload's answers; {last} is 0 when nothing is there, {size}
+ *                           counts; null leaves it out
+ *   "interrupted" ["keep"]  what an upload has after a body that broke off: "keep" the bytes that
+ *                           came, "drop" those of this request, "forget" the session (404)
+ *   "min_chunk" [0]         OCI-Chunk-Min-Length
+ *   "body_max" [0: any]     a body of an upload's request above that is 413
+ *   "mount" [true]          whether a mount is granted (201), else it opens an upload (202)
+ *   "ranges" [true]         whether Range is obeyed
  *   "redirect_blobs" [0]    a status (307, ...): GET of a blob leads to "other"
  *   "redirect_uploads" [0]  the same for PATCH and PUT of uploads
  *   "digest_header" [true]  Docker-Content-Digest of manifests and blobs
@@ -105,8 +108,9 @@
  *
  *   "n"           from 1 on, in order of arrival       "conn"   number of the connection
  *   "host"        "main", "other"                      "cert"   the peer showed a certificate
- *   "start_ms", "end_ms"  monotonic                    "inflight"  requests under way, with this
- * one "method", "target", "path"                         "query"  {"name": "decoded value"}
+ *   "start_ms", "end_ms"  monotonic
+ *   "inflight"    requests under way, with this one
+ *   "method", "target", "path"                         "query"  {"name": "decoded value"}
  *   "headers"     {"lower-case-name": "value"}; several are joined by ", "
  *   "bytes"       of the body that arrived
  *   "body"        the body, if it is UTF-8 text and at most 64 KiB
