@@ -22,9 +22,21 @@ FIFREEZE = 0xC0045877  # _IOWR('X', 119, int)
 AT_ONCE_S = 10  # nothing waits; on a machine that others use too
 
 
-def lives(device):
-    """Whether ext4 has a file system on a device, mounted or not."""
-    return os.path.exists(f"/sys/fs/ext4/{os.path.basename(device)}")
+class Disk:
+    """A loop device as it is set up now. Others take its number soon after it is gone, so what it is known by
+    later is the kernel's sequence number of it, which each setup changes."""
+
+    def __init__(self, device):
+        self.device = device
+        self.name = os.path.basename(device)
+        self.number = self.now()
+
+    def now(self):
+        return read_text(f"/sys/block/{self.name}/diskseq")
+
+    def lives(self):
+        """Whether ext4 has a file system on it, mounted or not."""
+        return os.path.exists(f"/sys/fs/ext4/{self.name}") and self.now() == self.number
 
 
 class Thaw:
@@ -38,7 +50,7 @@ class Thaw:
     def stop(self):
         subprocess.run(["fsfreeze", "-u", self.site.path], check=False, capture_output=True)
         for device in loop_devices(self.site.node.run_dir):
-            if not lives(device) or device in read_text("/proc/self/mountinfo"):
+            if not Disk(device).lives() or device in read_text("/proc/self/mountinfo"):
                 continue
             path = self.scratch.path("thaw")
             os.makedirs(path, exist_ok=True)
@@ -59,6 +71,10 @@ def mounted(scratch, **options):
     return node, site
 
 
+def disk_of(site):
+    return Disk(site.document()["device"])
+
+
 def freeze_now(site):
     """Freezes what is mounted there, and nothing else: below lies the host's own file system."""
     fd = os.open(site.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -72,7 +88,7 @@ def freeze_now(site):
 def freeze(site):
     check(os.path.ismount(site.path), f"{site.path} is no mount point")
     freeze_now(site)
-    return site.document()["device"]
+    return disk_of(site)
 
 
 def check_file(site):
@@ -86,9 +102,9 @@ def timed(what, call):
     check(took < AT_ONCE_S, f"{what} took {took} s")
 
 
-def check_gone(node, device):
-    wait_for(lambda: not loop_devices(node.run_dir) and not lives(device), 10,
-             f"end of {device} and its file system ({loop_devices(node.run_dir)})")
+def check_gone(node, disk):
+    wait_for(lambda: not loop_devices(node.run_dir) and not disk.lives(), 10,
+             f"end of {disk.device} and its file system ({loop_devices(node.run_dir)})")
 
 
 def test_unmount(scratch):
@@ -131,16 +147,16 @@ def test_unmounted_by_hand(scratch):
         inner = harness.Scratch("by-hand")
         try:
             node, site = mounted(inner)
-            device = freeze(site)
+            disk = freeze(site)
             run(["umount", *way, site.path])
-            check(lives(device), "what is frozen and unmounted is gone")
+            check(disk.lives(), "what is frozen and unmounted is gone")
             timed("an unmount", lambda: node.fails(4, "workspace", "unmount", "w",  # pylint: disable=cell-var-from-loop
                                                    says=("frozen", "mount the workspace there again")))
             site.mount()
             run(["fsfreeze", "-u", site.path])
             check_file(site)
             site.fsck()
-            check_gone(node, device)
+            check_gone(node, disk)
         finally:
             left = inner.close()
         check(not left, f"left behind: {left}")
@@ -160,7 +176,7 @@ def test_restart_with_one_that_was_unmounted_by_hand(scratch):
 def test_in_another_mount_namespace(scratch):
     """Here it can't be reached any more, there it is frozen after the unmount."""
     node, site = mounted(scratch)
-    device = site.document()["device"]
+    disk = disk_of(site)
     other = scratch.popen(["unshare", "-m", "--propagation", "private", "sleep", "1000"])
     wait_for(lambda: os.readlink(f"/proc/{other.pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"), 10,
              "another mount namespace")
@@ -174,19 +190,19 @@ def test_in_another_mount_namespace(scratch):
     other.kill()
     other.wait()
     site.fsck()
-    check_gone(node, device)
+    check_gone(node, disk)
 
 
 def test_abandon(scratch):
     """Who gives it up gives the freeze up: else it would be there until the next boot."""
     node, site = mounted(scratch)
-    device = freeze(site)
+    disk = freeze(site)
     writer = scratch.popen(["sh", "-c", f"echo late > {site.path}/late"], stderr=subprocess.DEVNULL)
     time.sleep(0.3)
     timed("giving it up", lambda: node.ok("workspace", "unmount", "w", "--abandon"))
     check(not os.path.ismount(site.path), "it is mounted")
     check(writer.wait(10) != 0, "who waited for the thaw has written")
-    check_gone(node, device)
+    check_gone(node, disk)
     site.mount()
     check_file(site)
     check(not os.path.exists(f"{site.path}/late") or not read_text(f"{site.path}/late"),
@@ -196,10 +212,10 @@ def test_abandon(scratch):
 
 def test_abandon_of_one_that_was_unmounted_by_hand(scratch):
     node, site = mounted(scratch)
-    device = freeze(site)
+    disk = freeze(site)
     run(["umount", "-l", site.path])
     node.ok("workspace", "unmount", "w", "--abandon")
-    check_gone(node, device)
+    check_gone(node, disk)
     site.mount()
     check_file(site)
     site.fsck()
@@ -218,7 +234,7 @@ def test_resize(scratch):
 def test_death_of_all_three(scratch):
     """Nothing is done behind the back of whoever froze it; it is told, and goes on when he has thawed it."""
     node, site = mounted(scratch)
-    device = freeze(site)
+    disk = freeze(site)
     pids = [node.process.pid] + node.keepers() + node.workers()
     send(pids, signal.SIGSTOP)
     send(pids)
@@ -234,9 +250,9 @@ def test_death_of_all_three(scratch):
     site.mount()
     check_file(site)
     check_equal(site.document()["state"], "mounted", "state")
-    check(not lives(device) or site.document()["device"] == device, f"{device} lives on")
+    check(not disk.lives() or site.document()["device"] == disk.device, f"{disk.device} lives on")
     site.fsck()
-    check_gone(node, device)
+    check_gone(node, disk)
 
 
 def test_freeze_during_unmounts(scratch):
@@ -244,7 +260,7 @@ def test_freeze_during_unmounts(scratch):
     node, site = mounted(scratch)
     rng = random.Random(7)
     for _ in range(60 if harness.LONG else 12):
-        device = site.document()["device"]
+        disk = disk_of(site)
         delay = rng.uniform(0, 0.12)
 
         def late(wait=delay):
@@ -262,7 +278,7 @@ def test_freeze_during_unmounts(scratch):
                   f"unmount: {reply.status} {reply.err}")
             subprocess.run(["fsfreeze", "-u", site.path], check=False, capture_output=True)
             site.unmount()
-        check_gone(node, device)
+        check_gone(node, disk)
         site.mount()
         check_file(site)
     site.fsck()
