@@ -1,9 +1,7 @@
-#include "remote_oci.h"
+#include "remote_oci_fixture.h"
 
 #include "blobs_role.h"
 #include "oci_image.h"
-#include "sample_image.h"
-#include "store_fixture.h"
 #include "sync_spy.h"
 
 #include <fcntl.h>
@@ -21,34 +19,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-
-static void remote_closep(struct remote **remote)
-{
-    remote_close(*remote);
-}
-#define cleanup_remote cleanup_with(remote_closep)
-
-/* The remote in the directory "r" of the scratch directory. */
-static struct remote *open_remote(const struct store_fixture *fixture)
-{
-    struct err err = ERR_INIT;
-    struct remote *remote;
-    assert_ok(remote_oci_open(store_text("oci:%s/r", fixture->scratch->path), &remote, &err), err);
-    return remote;
-}
-
-static int push(struct remote *remote, struct store_fixture *fixture, const char *repository,
-                const char *tag, const struct sample_image *image, struct err *err)
-{
-    struct blobs *blobs = fixture->blobs;
-    int rc = remote_push_blob(remote, repository, blobs, &image->layer, NULL, NULL, NULL, err);
-    if (rc == 0)
-        rc = remote_push_blob(remote, repository, blobs, &image->config, NULL, NULL, NULL, err);
-    if (rc == 0)
-        rc = remote_manifest_put(remote, repository, tag, OCI_MEDIA_MANIFEST, image->bytes,
-                                 image->len, err);
-    return rc;
-}
 
 /* Number of entries of the remote's index with this name (NULL: without a name). */
 static int count_entries(const struct store_fixture *fixture, const char *name)
@@ -91,7 +61,7 @@ static void test_url(void **state)
                  "its parent directory is missing");
     url = store_text("oci:%s", fixture->scratch->path); /* holds the fixture's "l" */
     assert_fails(remote_oci_open(url, &remote, &err), err, ERR_EXISTS, "not empty");
-    remote = open_remote(fixture);
+    remote = remote_oci_fixture_open(fixture);
     assert_string_equal(remote->url, store_text("oci:%s/r", fixture->scratch->path));
     assert_string_equal(remote->host, "");
     assert_string_equal(remote->prefix, "");
@@ -105,12 +75,12 @@ static void test_push_and_pull(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(fixture->scratch, blobs, "hello\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     struct remote_upload upload = {.anew = false};
     assert_ok(remote_push_blob(remote, "images/a", blobs, &image.layer, NULL, NULL, &upload, &err),
               err);
     assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
-    assert_ok(push(remote, fixture, "images/a", "1.0", &image, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "images/a", "1.0", &image, &err), err);
     uint64_t size = image.layer_size;
     assert_ok(remote_confirm_blob(remote, "images/a", &image.layer, size, NULL, NULL, &err), err);
     assert_ok(remote_push_blob(remote, "images/a", blobs, &image.layer, NULL, NULL, &upload, &err),
@@ -138,7 +108,7 @@ static void test_missing_things(void **state)
     struct err err = ERR_INIT;
     struct digest digest = store_digest("nothing");
     struct remote_manifest manifest;
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_fails(remote_manifest_get(remote, "a", "1", &manifest, &err), err, ERR_NOT_FOUND,
                  "there is no image 'a:1'");
     assert_fails(remote_manifest_get(remote, "a", digest_format(&digest).s, &manifest, &err), err,
@@ -158,7 +128,7 @@ static void test_manifest_before_its_blobs_is_refused(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_fails(
         remote_manifest_put(remote, "a", "1", OCI_MEDIA_MANIFEST, image.bytes, image.len, &err),
         err, ERR_REFUSED, "which is not there");
@@ -174,7 +144,7 @@ static void test_manifest_before_its_blobs_is_refused(void **state)
         remote_manifest_put(remote, "a", "1", OCI_MEDIA_MANIFEST, image.bytes, image.len, &err),
         err, ERR_REFUSED, "but there it has 1");
     assert_int_equal(count_entries(fixture, "a:1"), 0);
-    assert_ok(push(remote, fixture, "a", "1", &image, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
     /* So with an index and its manifests. */
     struct digest digest = store_digest("nothing");
     const char *index = store_text("{\"schemaVersion\":2,\"manifests\":[{\"mediaType\":\"%s\","
@@ -200,10 +170,10 @@ static void test_manifest_makes_its_blobs_durable(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
-    assert_ok(push(remote, fixture, "a", "1", &image, &err), err);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
     sync_spy_forget();
-    assert_ok(push(remote, fixture, "a", "2", &image, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "2", &image, &err), err);
     int dir_fd = fixture->scratch->fd;
     assert_true(sync_spy_saw(dir_fd, store_text("r/blobs/sha256/%s", digest_hex(&image.layer).s)));
     assert_true(sync_spy_saw(dir_fd, store_text("r/blobs/sha256/%s", digest_hex(&image.config).s)));
@@ -217,7 +187,7 @@ static void test_damaged_upload_is_refused(void **state)
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
     struct digest digest = store_put(fixture->blobs, "hello");
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     scratch_write(fixture->scratch, store_file(&digest), "hallo", 5);
     assert_fails(remote_push_blob(remote, "a", fixture->blobs, &digest, NULL, NULL, NULL, &err),
                  err, ERR_DIGEST, "is damaged");
@@ -235,8 +205,8 @@ static void test_damaged_remote_blob_is_noticed(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
-    assert_ok(push(remote, fixture, "a", "1", &image, &err), err);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
     const char *layer = store_text("r/blobs/sha256/%s", digest_hex(&image.layer).s);
     cleanup_free char *zeros = calloc(1, image.layer_size);
     scratch_write(fixture->scratch, layer, zeros, (long)image.layer_size);
@@ -262,10 +232,10 @@ static void test_tags_are_unique_and_deleted_by_digest(void **state)
     cleanup_sample_image struct sample_image two = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
     sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     struct remote_manifest manifest;
-    assert_ok(push(remote, fixture, "a", "1", &one, &err), err);
-    assert_ok(push(remote, fixture, "a", "1", &two, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &one, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &two, &err), err);
     assert_int_equal(count_entries(fixture, "a:1"), 1);
     assert_ok(remote_manifest_get(remote, "a", "1", &manifest, &err), err);
     assert_true(digest_equal(&manifest.digest, &two.manifest));
@@ -274,11 +244,11 @@ static void test_tags_are_unique_and_deleted_by_digest(void **state)
     assert_ok(remote_manifest_get(remote, "a", digest_format(&one.manifest).s, &manifest, &err),
               err);
     remote_manifest_free(&manifest);
-    assert_ok(push(remote, fixture, "a", "latest", &two, &err), err);
-    assert_ok(push(remote, fixture, "a", NULL, &two, &err), err);
-    assert_ok(push(remote, fixture, "a", NULL, &two, &err), err);
-    assert_ok(push(remote, fixture, "a/b", "1", &two, &err), err);
-    assert_ok(push(remote, fixture, "b", NULL, &two, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "latest", &two, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", NULL, &two, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", NULL, &two, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a/b", "1", &two, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "b", NULL, &two, &err), err);
     assert_int_equal(count_entries(fixture, NULL), 2);
     assert_ok(remote_manifest_delete(remote, "a", &two.manifest, &err), err);
     assert_int_equal(count_entries(fixture, "a:1"), 0);
@@ -297,7 +267,7 @@ static void test_layer_is_no_manifest(void **state)
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
     struct digest digest = store_put(fixture->blobs, "no manifest");
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_push_blob(remote, "a", fixture->blobs, &digest, NULL, NULL, NULL, &err), err);
     struct remote_manifest manifest;
     assert_fails(remote_manifest_get(remote, "a", digest_format(&digest).s, &manifest, &err), err,
@@ -314,8 +284,8 @@ static void test_bad_index_is_never_written_over(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
-    assert_ok(push(remote, fixture, "a", "1", &image, &err), err);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         scratch_write(fixture->scratch, "r/index.json", texts[i], (long)strlen(texts[i]));
         struct remote_manifest manifest;
@@ -323,7 +293,7 @@ static void test_bad_index_is_never_written_over(void **state)
         assert_non_null(strstr(err.text, "/r cannot be read"));
         assert_non_null(strstr(err.text, "index.json"));
         err_clear(&err);
-        assert_true(push(remote, fixture, "a", "2", &image, &err) < 0);
+        assert_true(remote_oci_fixture_push(remote, fixture, "a", "2", &image, &err) < 0);
         assert_non_null(strstr(err.text, "cannot push the manifest of a:2"));
         err_clear(&err);
         assert_true(remote_manifest_delete(remote, "a", &image.manifest, &err) < 0);
@@ -345,14 +315,14 @@ static void test_entries_of_other_tools_are_kept(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     scratch_write(fixture->scratch, "r/index.json", text, (long)strlen(text));
-    assert_ok(push(remote, fixture, "a", "1", &image, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
     struct remote_manifest manifest;
     assert_fails(remote_manifest_get(remote, "twice", "1", &manifest, &err), err, ERR_DAMAGED,
                  "two entries with the name 'twice:1'");
-    assert_fails(push(remote, fixture, "twice", "1", &image, &err), err, ERR_DAMAGED,
-                 "two entries with the name 'twice:1'");
+    assert_fails(remote_oci_fixture_push(remote, fixture, "twice", "1", &image, &err), err,
+                 ERR_DAMAGED, "two entries with the name 'twice:1'");
     assert_ok(remote_manifest_delete(remote, "a", &image.manifest, &err), err);
     cleanup_json json_t *wanted = json_loads(text, 0, NULL);
     cleanup_json json_t *have =
@@ -369,11 +339,11 @@ enum {
 static int put_many(struct store_fixture *fixture, const struct sample_image *image, int writer)
 {
     struct err err = ERR_INIT;
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     for (int i = 0; i < TAGS_EACH; i++) {
         char tag[32];
         snprintf(tag, sizeof tag, "w%d-%d", writer, i);
-        if (push(remote, fixture, "images/shared", tag, image, &err) < 0) {
+        if (remote_oci_fixture_push(remote, fixture, "images/shared", tag, image, &err) < 0) {
             fprintf(stderr, "%s\n", err.text);
             return 1;
         }
@@ -392,11 +362,8 @@ static void test_no_tag_is_lost_among_many_writers(void **state)
         if (pids[i] == 0)
             _exit(put_many(fixture, &image, i));
     }
-    for (int i = 0; i < WRITERS; i++) {
-        int status;
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        assert_int_equal(status, 0);
-    }
+    for (int i = 0; i < WRITERS; i++)
+        remote_oci_fixture_ended(pids[i]);
     for (int i = 0; i < WRITERS; i++)
         for (int k = 0; k < TAGS_EACH; k++)
             assert_int_equal(count_entries(fixture, store_text("images/shared:w%d-%d", i, k)), 1);
@@ -411,12 +378,9 @@ static void test_kill_leaves_a_readable_index(void **state)
     cleanup_sample_image struct sample_image two = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
     sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
-    cleanup_remote struct remote *remote = open_remote(fixture);
-    assert_ok(push(remote, fixture, "a", "1", &one, &err), err);
-    assert_ok(remote_push_blob(remote, "a", fixture->blobs, &two.layer, NULL, NULL, NULL, &err),
-              err);
-    assert_ok(remote_push_blob(remote, "a", fixture->blobs, &two.config, NULL, NULL, NULL, &err),
-              err);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &one, &err), err);
+    assert_ok(remote_oci_fixture_push_blobs(remote, fixture, "a", &two, &err), err);
     /* The publish points: first the manifest's blob, then the index. */
     static const char *const faults[] = {"publish.before-rename=kill",
                                          "remote-oci.before-index=kill", "publish.before-sync=kill",
@@ -427,24 +391,20 @@ static void test_kill_leaves_a_readable_index(void **state)
             setenv("VARVE_FAULT", faults[i], 1);
             _exit(remote_manifest_put(remote, "a", "1", NULL, two.bytes, two.len, NULL) == 0);
         }
-        int status;
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        remote_oci_fixture_killed(pid);
         struct remote_manifest manifest;
         assert_ok(remote_manifest_get(remote, "a", "1", &manifest, &err), err);
         assert_true(digest_equal(&manifest.digest, &one.manifest));
         remote_manifest_free(&manifest);
     }
-    assert_ok(push(remote, fixture, "a", "1", &two, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &two, &err), err);
     assert_int_equal(count_entries(fixture, "a:1"), 1);
     pid_t pid = fork();
     if (pid == 0) {
         setenv("VARVE_FAULT", "remote-oci.before-delete=kill", 1);
         _exit(remote_manifest_delete(remote, "a", &two.manifest, NULL) == 0);
     }
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    remote_oci_fixture_killed(pid);
     assert_int_equal(count_entries(fixture, "a:1"), 1);
     assert_ok(remote_manifest_delete(remote, "a", &two.manifest, &err), err);
 }
@@ -455,18 +415,16 @@ static void test_failed_publish_leaves_the_old_entry(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     pid_t pid = fork();
     if (pid == 0) {
         setenv("VARVE_FAULT", "remote-oci.before-index=enospc", 1);
-        int rc = push(remote, fixture, "a", "1", &image, &err);
+        int rc = remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err);
         _exit(rc < 0 && err.code == ERR_NO_SPACE ? 0 : 1);
     }
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
+    remote_oci_fixture_ended(pid);
     assert_int_equal(count_entries(fixture, "a:1"), 0);
-    assert_ok(push(remote, fixture, "a", "1", &image, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
 }
 
 static void test_waits_for_the_lock(void **state)
@@ -475,35 +433,33 @@ static void test_waits_for_the_lock(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
-    assert_ok(push(remote, fixture, "a", "0", &image, &err), err);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", "0", &image, &err), err);
     cleanup_fd int lock = openat(fixture->scratch->fd, "r/.varve/lock", O_RDWR | O_CLOEXEC);
     assert_int_equal(flock(lock, LOCK_EX), 0);
     pid_t pid = fork();
     if (pid == 0)
-        _exit(push(remote, fixture, "a", "1", &image, NULL) == 0 ? 0 : 1);
+        _exit(remote_oci_fixture_push(remote, fixture, "a", "1", &image, NULL) == 0 ? 0 : 1);
     struct timespec pause = {.tv_nsec = 300000000};
     nanosleep(&pause, NULL);
     assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
     assert_int_equal(count_entries(fixture, "a:1"), 0);
     /* The child shares the description of the lock, so unlocking is what frees it. */
     assert_int_equal(flock(lock, LOCK_UN), 0);
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
+    remote_oci_fixture_ended(pid);
     assert_int_equal(count_entries(fixture, "a:1"), 1);
 }
 
 static void test_open_sweeps_what_the_dead_left(void **state)
 {
     struct store_fixture *fixture = *state;
-    remote_close(open_remote(fixture));
+    remote_close(remote_oci_fixture_open(fixture));
     struct timespec old[2] = {{.tv_sec = time(NULL) - BLOBS_STALE_AGE_S - 60},
                               {.tv_sec = time(NULL) - BLOBS_STALE_AGE_S - 60}};
     scratch_write(fixture->scratch, "r/.varve/.tmp-0000000000000001", "x", 1);
     scratch_write(fixture->scratch, "r/.varve/.tmp-0000000000000002", "x", 1);
     assert_int_equal(utimensat(fixture->scratch->fd, "r/.varve/.tmp-0000000000000001", old, 0), 0);
-    remote_close(open_remote(fixture));
+    remote_close(remote_oci_fixture_open(fixture));
     assert_int_equal(store_count(fixture->scratch, "r/.varve"), 2); /* with the role */
     assert_int_equal(faccessat(fixture->scratch->fd, "r/.varve/.tmp-0000000000000002", F_OK, 0), 0);
 }
@@ -518,7 +474,7 @@ static void test_store_of_a_node_is_refused(void **state)
     const char *url = store_text("oci:%s/l", fixture->scratch->path);
     assert_fails(remote_oci_open(url, &remote, &err), err, ERR_CONFLICT, "is the store of a node");
     assert_null(remote);
-    remote_close(open_remote(fixture));
+    remote_close(remote_oci_fixture_open(fixture));
     assert_true(store_content_is(fixture->scratch, "r/.varve/role", "remote\n"));
 }
 
@@ -531,10 +487,11 @@ static void test_stock_tools_read_it(void **state)
     cleanup_sample_image struct sample_image other = {.bytes = NULL};
     sample_image_make(scratch, fixture->blobs, "other\n", &other);
     sample_image_make(scratch, fixture->blobs, "hello\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
-    assert_ok(push(remote, fixture, "images/debian", "12", &image, &err), err);
-    assert_ok(push(remote, fixture, "team/images/app__x", "_1", &other, &err), err);
-    assert_ok(push(remote, fixture, "images/debian", NULL, &other, &err), err);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "images/debian", "12", &image, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "team/images/app__x", "_1", &other, &err),
+              err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "images/debian", NULL, &other, &err), err);
     const char *layout = store_text("%s/r", scratch->path);
     const char *source = store_text("oci:%s:images/debian:12", layout);
     cleanup_buf struct buf out = BUF_INIT(1 << 16);
@@ -547,7 +504,7 @@ static void test_stock_tools_read_it(void **state)
     assert_tool(NULL, "umoci", "unpack", "--image", store_text("%s:images/debian:12", layout),
                 store_text("%s/bundle", scratch->path));
     assert_true(store_content_is(scratch, "bundle/rootfs/hello.txt", "hello\n"));
-    assert_ok(push(remote, fixture, "images/debian", "13", &image, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "images/debian", "13", &image, &err), err);
 }
 
 static void test_what_stock_tools_write_is_read(void **state)
@@ -557,8 +514,8 @@ static void test_what_stock_tools_write_is_read(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image image = {.bytes = NULL};
     sample_image_make(scratch, fixture->blobs, "hello\n", &image);
-    cleanup_remote struct remote *remote = open_remote(fixture);
-    assert_ok(push(remote, fixture, "images/a", "1", &image, &err), err);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "images/a", "1", &image, &err), err);
     const char *layout = store_text("%s/r", scratch->path);
     assert_tool(NULL, "skopeo", "copy", "-q", store_text("oci:%s:images/a:1", layout),
                 store_text("oci:%s:images/b:2", layout));
@@ -568,7 +525,7 @@ static void test_what_stock_tools_write_is_read(void **state)
     remote_manifest_free(&manifest);
     assert_ok(remote_manifest_get(remote, "images/c", "3", &manifest, &err), err);
     remote_manifest_free(&manifest);
-    assert_ok(push(remote, fixture, "images/a", "4", &image, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "images/a", "4", &image, &err), err);
     assert_int_equal(count_entries(fixture, "images/a:1"), 1);
     assert_int_equal(count_entries(fixture, "images/c:3"), 1);
 }

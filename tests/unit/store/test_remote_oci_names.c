@@ -1,16 +1,13 @@
 /* What names stand for in a shared layout: compare and swap, tags, referrers, and taking names
  * away. */
-#include "remote_oci.h"
+#include "remote_oci_fixture.h"
 
 #include "oci_image.h"
-#include "sample_image.h"
-#include "store_fixture.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #include <setjmp.h>
@@ -20,37 +17,12 @@
 
 #include <cmocka.h>
 
-static void remote_closep(struct remote **remote)
-{
-    remote_close(*remote);
-}
-#define cleanup_remote cleanup_with(remote_closep)
-
-static struct remote *open_remote(const struct store_fixture *fixture)
-{
-    struct err err = ERR_INIT;
-    struct remote *remote;
-    assert_ok(remote_oci_open(store_text("oci:%s/r", fixture->scratch->path), &remote, &err), err);
-    return remote;
-}
-
-static void push_parts(struct remote *remote, struct store_fixture *fixture,
-                       const struct sample_image *image)
-{
-    struct err err = ERR_INIT;
-    assert_ok(remote_push_blob(remote, "a", fixture->blobs, &image->layer, NULL, NULL, NULL, &err),
-              err);
-    assert_ok(remote_push_blob(remote, "a", fixture->blobs, &image->config, NULL, NULL, NULL, &err),
-              err);
-}
-
 /* An image under a tag of the repository "a". */
 static void push(struct remote *remote, struct store_fixture *fixture, const char *tag,
                  const struct sample_image *image)
 {
     struct err err = ERR_INIT;
-    push_parts(remote, fixture, image);
-    assert_ok(remote_manifest_put(remote, "a", tag, NULL, image->bytes, image->len, &err), err);
+    assert_ok(remote_oci_fixture_push(remote, fixture, "a", tag, image, &err), err);
 }
 
 static int swap(struct remote *remote, const char *tag, const struct digest *expected,
@@ -99,8 +71,8 @@ static void test_compare_and_swap(void **state)
     cleanup_sample_image struct sample_image two = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
     sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
-    cleanup_remote struct remote *remote = open_remote(fixture);
-    push_parts(remote, fixture, &one);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    assert_ok(remote_oci_fixture_push_blobs(remote, fixture, "a", &one, &err), err);
     assert_fails(swap(remote, "head", &one.manifest, &one, &err), err, ERR_CONFLICT,
                  "names nothing");
     stands_for(remote, "head", NULL);
@@ -110,7 +82,7 @@ static void test_compare_and_swap(void **state)
     assert_fails(swap(remote, "head", &one.manifest, &two, &err), err, ERR_REFUSED,
                  "which is not there");
     stands_for(remote, "head", &one.manifest);
-    push_parts(remote, fixture, &two);
+    assert_ok(remote_oci_fixture_push_blobs(remote, fixture, "a", &two, &err), err);
     assert_fails(swap(remote, "head", &two.manifest, &two, &err), err, ERR_CONFLICT, "as was");
     assert_ok(swap(remote, "head", &one.manifest, &two, &err), err);
     stands_for(remote, "head", &two.manifest);
@@ -161,7 +133,7 @@ static int count_one(struct remote *remote)
 
 static int count_many(const struct store_fixture *fixture, int steps)
 {
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     for (int done = 0; done < steps;) {
         int rc = count_one(remote);
         if (rc < 0)
@@ -175,7 +147,7 @@ static int count_many(const struct store_fixture *fixture, int steps)
 static void test_swaps_of_many_processes(void **state)
 {
     struct store_fixture *fixture = *state;
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     pid_t pids[SWAPPERS];
     for (int i = 0; i < SWAPPERS; i++) {
         pids[i] = fork();
@@ -183,20 +155,15 @@ static void test_swaps_of_many_processes(void **state)
             _exit(count_many(fixture, SWAPS_EACH));
     }
     for (int i = 0; i < VICTIMS; i++) {
-        int status;
         pid_t victim = fork();
         if (victim == 0)
             _exit(count_many(fixture, 1000000));
         (void)nanosleep(&(struct timespec){.tv_nsec = 3000000 + i * 1700000}, NULL);
         (void)kill(victim, SIGKILL);
-        assert_int_equal(waitpid(victim, &status, 0), victim);
-        assert_true(WIFSIGNALED(status));
+        remote_oci_fixture_killed(victim);
     }
-    for (int i = 0; i < SWAPPERS; i++) {
-        int status;
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        assert_int_equal(status, 0);
-    }
+    for (int i = 0; i < SWAPPERS; i++)
+        remote_oci_fixture_ended(pids[i]);
     /* Each value is one manifest and one only: two of a value would be a step done twice. */
     struct remote_manifest last;
     struct err err = ERR_INIT;
@@ -215,7 +182,7 @@ static void test_tags(void **state)
     struct remote_tags tags;
     cleanup_sample_image struct sample_image one = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_tags_list(remote, "a", NULL, NULL, &tags, &err), err);
     assert_int_equal(tags.count, 0);
     remote_tags_free(&tags);
@@ -242,7 +209,7 @@ static void test_a_tag_goes_alone(void **state)
     cleanup_sample_image struct sample_image two = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
     sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
     push(remote, fixture, "other", &two);
@@ -288,7 +255,7 @@ static void test_deleting_looks_around(void **state)
     struct store_fixture *fixture = *state;
     cleanup_sample_image struct sample_image one = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
     struct remote_deletion result = delete (remote, &one.manifest, "s1");
@@ -318,7 +285,7 @@ static void test_nothing_comes_between_look_and_delete(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image one = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
     const struct remote_ops *ops = remote->ops;
@@ -336,7 +303,7 @@ static void test_a_kill_takes_no_name_away(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image one = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
     static const char *const faults[] = {"remote-oci.before-untag=kill", "publish.before-sync=kill",
@@ -347,9 +314,7 @@ static void test_a_kill_takes_no_name_away(void **state)
             setenv("VARVE_FAULT", faults[i], 1);
             _exit(remote_tag_delete(remote, "a", "s1", NULL, NULL) == 0);
         }
-        int status;
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        remote_oci_fixture_killed(pid);
         tools_see(fixture, (const char *const[]){"s1", "s2"}, 2);
     }
     assert_ok(remote_tag_delete(remote, "a", "s1", NULL, &err), err);
@@ -363,7 +328,7 @@ static void test_referrers(void **state)
     struct remote_referrers referrers;
     cleanup_sample_image struct sample_image one = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     assert_ok(remote_referrers_list(remote, "a", &one.manifest, NULL, NULL, NULL, &referrers, &err),
               err);
@@ -408,7 +373,7 @@ static void test_hostile_layouts(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image one = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     char byte;
     assert_ok(remote_verify_blob(remote, "a", &one.layer, one.layer_size, NULL, NULL, &err), err);
@@ -452,7 +417,7 @@ static void test_an_index_that_is_no_file(void **state)
     struct err err = ERR_INIT;
     cleanup_sample_image struct sample_image one = {.bytes = NULL};
     sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     const char *index = store_text("%s/r/index.json", fixture->scratch->path);
     for (int kind = 0; kind < 2; kind++) {

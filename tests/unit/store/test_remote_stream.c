@@ -1,8 +1,7 @@
 #include "remote_stream.h"
 
 #include "blobs.h"
-#include "remote_oci.h"
-#include "store_fixture.h"
+#include "remote_oci_fixture.h"
 
 #include <string.h>
 
@@ -12,20 +11,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-
-static void remote_closep(struct remote **remote)
-{
-    remote_close(*remote);
-}
-#define cleanup_remote cleanup_with(remote_closep)
-
-static struct remote *open_remote(const struct store_fixture *fixture)
-{
-    struct err err = ERR_INIT;
-    struct remote *remote;
-    assert_ok(remote_oci_open(store_text("oci:%s/r", fixture->scratch->path), &remote, &err), err);
-    return remote;
-}
 
 static int stop_at_once(void *arg, uint64_t done, uint64_t total)
 {
@@ -37,7 +22,7 @@ static void test_a_blob_in_pieces(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     cleanup_remote_stream struct remote_stream *stream = NULL;
     struct digest digest;
     struct digest wanted;
@@ -64,7 +49,7 @@ static void test_nothing_is_left(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_remote struct remote *remote = open_remote(fixture);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     struct remote_stream *stream = NULL;
     assert_ok(remote_stream_begin(remote, "a/n", NULL, NULL, &stream, &err), err);
     assert_ok(remote_stream_append(stream, "hello", 5, &err), err);
@@ -80,7 +65,7 @@ static void test_nothing_is_left(void **state)
 
 static void test_bad_names(void **state)
 {
-    cleanup_remote struct remote *remote = open_remote(*state);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(*state);
     struct remote_stream *stream = NULL;
     assert_int_equal(remote_stream_begin(remote, "A", NULL, NULL, &stream, NULL), -EINVAL);
     assert_int_equal(remote_stream_begin(remote, "../x", NULL, NULL, &stream, NULL), -EINVAL);
