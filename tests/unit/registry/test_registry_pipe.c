@@ -128,7 +128,8 @@ static void restarts_drop_what_was_there(void **state)
 
 /* The far side of a stream, which is woken as the transport is. */
 struct far {
-    struct registry_pipe *pipe;
+    struct registry_pipe pipe;
+    pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t woken;
     bool wake;       /* guarded by lock */
@@ -154,6 +155,22 @@ static void wait_for_wake(struct far *far)
     pthread_mutex_unlock(&far->lock);
 }
 
+/* Starts the far side; the two numbers are set. */
+static void begin(struct far *far, void *(*side)(void *))
+{
+    assert_int_equal(registry_pipe_open(&far->pipe, REGISTRY_PIPE_BYTES, NULL), 0);
+    assert_int_equal(pthread_mutex_init(&far->lock, NULL), 0);
+    assert_int_equal(pthread_cond_init(&far->woken, NULL), 0);
+    assert_int_equal(pthread_create(&far->thread, NULL, side, far), 0);
+}
+
+static void end(struct far *far)
+{
+    pthread_join(far->thread, NULL);
+    assert_false(far->wrong);
+    registry_pipe_close(&far->pipe);
+}
+
 static void *put_stream(void *arg)
 {
     struct far *far = arg;
@@ -164,41 +181,34 @@ static void *put_stream(void *arg)
         if (len > far->wanted - done)
             len = (size_t)(far->wanted - done);
         fill(piece, done, len);
-        while (!registry_pipe_put(far->pipe, piece, len))
+        while (!registry_pipe_put(&far->pipe, piece, len))
             wait_for_wake(far);
         if (done % 5 == 0)
-            registry_pipe_flush(far->pipe);
+            registry_pipe_flush(&far->pipe);
     }
-    registry_pipe_end(far->pipe);
+    registry_pipe_end(&far->pipe);
     return NULL;
 }
 
 static void downloads_come_whole(void **state)
 {
     (void)state;
-    struct registry_pipe pipe;
-    assert_int_equal(registry_pipe_open(&pipe, REGISTRY_PIPE_BYTES, NULL), 0);
-    struct far far = {.pipe = &pipe,
-                      .lock = PTHREAD_MUTEX_INITIALIZER,
-                      .woken = PTHREAD_COND_INITIALIZER,
-                      .wanted = STREAM};
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, put_stream, &far), 0);
+    struct far far = {.wanted = STREAM};
+    begin(&far, put_stream);
     uint64_t done = 0;
     for (;;) {
         struct registry_pipe_state at =
-            registry_pipe_wait(&pipe, REGISTRY_PIPE_BYTES_WISHED, 0, LONG_MS);
+            registry_pipe_wait(&far.pipe, REGISTRY_PIPE_BYTES_WISHED, 0, LONG_MS);
         assert_true(at.len <= REGISTRY_PIPE_PIECE);
         if (at.len == 0 && at.ended)
             break;
         assert_true(is_right(at.at, done, at.len));
         done += at.len;
-        if (registry_pipe_taken(&pipe, at.len))
+        if (registry_pipe_taken(&far.pipe, at.len))
             wake(&far);
     }
     assert_int_equal(done, STREAM);
-    pthread_join(thread, NULL);
-    registry_pipe_close(&pipe);
+    end(&far);
 }
 
 static void *take_stream(void *arg)
@@ -207,7 +217,7 @@ static void *take_stream(void *arg)
     static char piece[64 * 1024];
     uint64_t done = 0;
     while (done < far->wanted) {
-        size_t n = registry_pipe_take(far->pipe, piece, (done * 7) % sizeof piece + 1);
+        size_t n = registry_pipe_take(&far->pipe, piece, (done * 7) % sizeof piece + 1);
         if (n == 0)
             wait_for_wake(far);
         far->wrong = far->wrong || !is_right(piece, done, n);
@@ -215,31 +225,24 @@ static void *take_stream(void *arg)
         if (far->restarts > 0 && done > far->wanted / 2) {
             far->restarts--;
             done = 1000;
-            registry_pipe_restart(far->pipe, done);
+            registry_pipe_restart(&far->pipe, done);
         }
     }
-    registry_pipe_end(far->pipe);
+    registry_pipe_end(&far->pipe);
     return NULL;
 }
 
 static void uploads_come_whole(void **state)
 {
     (void)state;
-    struct registry_pipe pipe;
-    assert_int_equal(registry_pipe_open(&pipe, REGISTRY_PIPE_BYTES, NULL), 0);
-    struct far far = {.pipe = &pipe,
-                      .lock = PTHREAD_MUTEX_INITIALIZER,
-                      .woken = PTHREAD_COND_INITIALIZER,
-                      .wanted = STREAM / 4,
-                      .restarts = 5};
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, take_stream, &far), 0);
+    struct far far = {.wanted = STREAM / 4, .restarts = 5};
+    begin(&far, take_stream);
     uint64_t done = 0;
     unsigned int restarts = 0;
     for (;;) {
         enum registry_pipe_wish wish =
             done < far.wanted ? REGISTRY_PIPE_ROOM_WISHED : REGISTRY_PIPE_END_WISHED;
-        struct registry_pipe_state at = registry_pipe_wait(&pipe, wish, restarts, LONG_MS);
+        struct registry_pipe_state at = registry_pipe_wait(&far.pipe, wish, restarts, LONG_MS);
         if (at.restarts != restarts) {
             restarts = at.restarts;
             done = at.position;
@@ -250,13 +253,11 @@ static void uploads_come_whole(void **state)
         size_t len = at.len < far.wanted - done ? at.len : (size_t)(far.wanted - done);
         fill(at.at, done, len);
         done += len;
-        if (registry_pipe_added(&pipe, len, restarts))
+        if (registry_pipe_added(&far.pipe, len, restarts))
             wake(&far);
     }
-    pthread_join(thread, NULL);
-    assert_false(far.wrong);
+    end(&far);
     assert_int_equal(restarts, 5);
-    registry_pipe_close(&pipe);
 }
 
 int main(void)
