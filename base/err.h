@@ -42,7 +42,8 @@ enum err_code {
     ERR_UNSUPPORTED, /* the host, or this version, cannot do it */
     ERR_TOO_NEW,     /* data on disk was written by a newer version */
     ERR_CANCELLED,   /* somebody asked for the end of the work */
-    ERR_INTERRUPTED, /* the daemon stopped in the middle and the work cannot be gone on with */
+    ERR_INTERRUPTED, /* cut off in the middle (the daemon stopped, a remote lost an upload), and the
+                      * work cannot be gone on with */
     ERR_IO,          /* any other failure of the operating system */
     ERR_INTERNAL,    /* a fault of this program */
     ERR_CODES

@@ -21,6 +21,7 @@
  */
 #pragma once
 
+#include "registry_offset.h"
 #include "remote.h"
 
 #include <stdbool.h>
@@ -73,13 +74,14 @@ int registry_pool_sleep(int64_t ms, const struct registry_waiter *waiter, struct
 
 /* What is known of a registry. Zero is what is supposed of an unknown one. */
 struct registry_traits {
-    uint64_t chunk_max; /* 413 was answered to more; 0: no limit is known */
+    uint64_t chunk_max; /* taken where more was refused; 0: no limit is known */
     bool no_whole_put;  /* a PUT with a body is refused */
     bool no_patch;      /* answers PATCH with 404, 405, 411 or 501 */
     bool no_delete;     /* answers DELETE with 405 or UNSUPPORTED */
     bool no_range;      /* answers a Range with 200 */
     bool no_referrers;  /* has no referrers API */
     bool no_tag_delete; /* deletes by digest only */
+    struct registry_offset_habits offsets;
 };
 struct registry_traits registry_pool_traits(struct registry_pool *pool, const char *url);
 /* Changes the traits of an origin under the lock. */

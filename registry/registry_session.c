@@ -21,9 +21,7 @@ static const char *const bytes_codes[] = {"DIGEST_INVALID", "SIZE_INVALID"};
 static void forget(struct registry_session *session)
 {
     free(steal_ptr(session->location));
-    session->offset = 0;
-    session->best = 0;
-    session->reach = 0;
+    registry_offset_begin(&session->offset);
     session->used = false;
     session->broken = false;
     session->refused = false;
@@ -51,7 +49,7 @@ static int on_progress(void *arg, uint64_t done, uint64_t total)
 static struct registry_call make_call(struct registry_session *session,
                                       enum registry_http_method method, const char *url)
 {
-    session->body_offset = session->offset;
+    session->body_offset = session->offset.at;
     session->body_done = 0;
     return (struct registry_call){
         .request = {.method = method,
@@ -226,57 +224,17 @@ int registry_session_take(struct registry_session *session, const char *location
         return rc;
     forget(session);
     session->location = address;
-    session->offset = offset;
-    session->best = offset;
-    session->reach = size; /* how much the other attempt had sent is not known */
+    registry_offset_take_up(&session->offset, offset, size); /* what was sent is not known */
     session->broken = true;
     return 0;
 }
 
-int registry_session_range(const char *value, bool sole, uint64_t *ret, struct err *err)
+/* Takes the offset that the session has now. */
+static int note_offset(struct registry_session *session, uint64_t best_before)
 {
-    const char *at = value;
-    if (strncasecmp(at, "bytes", 5) == 0 && (at[5] == '=' || at[5] == ' '))
-        at += 6;
-    if (at[0] != '0' || at[1] != '-' || at[2] < '0' || at[2] > '9' || strlen(at + 2) > 18)
-        return err_fail(err, ERR_DAMAGED, "the registry says that it has the bytes '%.40s'", value);
-    char *end;
-    unsigned long long last = strtoull(at + 2, &end, 10);
-    if (*end != '\0')
-        return err_fail(err, ERR_DAMAGED, "the registry says that it has the bytes '%.40s'", value);
-    *ret = last == 0 && !sole ? 0 : last + 1;
-    return 0;
-}
-
-static void note_offset(struct registry_session *session, uint64_t offset)
-{
-    session->offset = offset;
-    session->used = session->used || offset > 0;
-    if (offset <= session->best)
-        return;
-    session->best = offset;
-    registry_retry_progress(&session->retry);
-}
-
-/* Takes the offset that an answer gives. DONE, or LOST when it cannot be one of this session. */
-static int take_offset(struct registry_session *session,
-                       const struct registry_http_response *response, bool sole)
-{
-    uint64_t offset = 0;
-    struct err failure = ERR_INIT;
-    if (registry_session_range(response->range, sole, &offset, &failure) < 0)
-        return keep_cause(session, &failure, REGISTRY_STEP_LOST);
-    if (session->reach > 0 &&
-        offset == session->reach + 1) /* Quay counts to behind the last byte */
-        offset = session->reach;
-    if (offset > session->reach) {
-        (void)err_fail(&failure, ERR_REFUSED,
-                       "the registry says that it has %" PRIu64 " bytes, but only %" PRIu64
-                       " were sent",
-                       offset, session->reach);
-        return keep_cause(session, &failure, REGISTRY_STEP_LOST);
-    }
-    note_offset(session, offset);
+    session->used = session->used || session->offset.at > 0;
+    if (session->offset.best > best_before)
+        registry_retry_progress(&session->retry);
     return REGISTRY_STEP_DONE;
 }
 
@@ -291,11 +249,12 @@ static int send_body(struct registry_session *session, struct registry_call *cal
     call->request.body_fd = body->fd;
     call->request.body_offset = body->offset;
     call->request.body_size = body->size;
-    if (body->offset + body->size > session->reach)
-        session->reach = body->offset + body->size;
+    registry_offset_send(&session->offset, body->offset + body->size);
     int rc = registry_call_perform(session->registry, call, ret, &failure);
     if (rc == 0 && ret->body_complete && session->body_done < body->size)
         session->sent += body->size - session->body_done;
+    if (body->size > 0 && (rc < 0 || registry_retry_is_passing(ret)))
+        registry_offset_break(&session->offset); /* what of it was kept is not known */
     if (rc == 0)
         return REGISTRY_STEP_DONE;
     if (body->size > 0)
@@ -343,6 +302,22 @@ static bool is_success(long status)
     return status == 200 || status == 201 || status == 202 || status == 204;
 }
 
+static int chunk_taken(struct registry_session *session,
+                       const struct registry_http_response *response, uint64_t end)
+{
+    uint64_t best = session->offset.best;
+    struct err why = ERR_INIT;
+    session->used = true;
+    if (!response->body_complete) {
+        registry_offset_break(&session->offset);
+        return fail_with(session, REGISTRY_STEP_ASK,
+                         "the registry answered before it had all bytes of a chunk");
+    }
+    if (!registry_offset_took(&session->offset, end, response->range, &why))
+        return keep_cause(session, &why, REGISTRY_STEP_ASK);
+    return note_offset(session, best);
+}
+
 int registry_session_patch(struct registry_session *session,
                            const struct registry_session_body *body, struct err *err)
 {
@@ -363,14 +338,7 @@ int registry_session_patch(struct registry_session *session,
         rc = take_location(session, &response, err);
     if (rc < 0)
         return rc;
-    session->used = true;
-    if (!response.body_complete && !response.range)
-        return fail_with(session, REGISTRY_STEP_ASK,
-                         "the registry answered before it had all bytes of a chunk");
-    if (response.range)
-        return take_offset(session, &response, body->offset + body->size == 1);
-    note_offset(session, body->offset + body->size);
-    return REGISTRY_STEP_DONE;
+    return chunk_taken(session, &response, body->offset + body->size);
 }
 
 static int look(struct registry_session *session, const struct digest *digest, uint64_t *ret_size,
@@ -452,17 +420,17 @@ int registry_session_ask(struct registry_session *session, struct err *err)
         return rc;
     if (registry_retry_is_passing(&response))
         return registry_error_refusal(&response, err);
-    if (!is_success(response.status))
+    bool no_get = response.status == 405 || response.status == 501;
+    if (!is_success(response.status) && !no_get)
         return keep(session, &response, REGISTRY_STEP_LOST);
-    rc = take_location(session, &response, err);
+    rc = no_get ? 0 : take_location(session, &response, err);
     if (rc < 0)
         return rc;
-    if (response.range)
-        return take_offset(session, &response, session->reach == 1);
-    if (session->reach == 0) /* nothing was sent, so nothing is there */
-        return REGISTRY_STEP_DONE;
-    return fail_with(session, REGISTRY_STEP_LOST,
-                     "the registry does not say how much of the upload it has");
+    uint64_t best = session->offset.best;
+    struct err why = ERR_INIT;
+    if (!registry_offset_told(&session->offset, no_get ? NULL : response.range, &why))
+        return keep_cause(session, &why, REGISTRY_STEP_LOST);
+    return note_offset(session, best);
 }
 
 static int is_late(void *arg, uint64_t done, uint64_t total)
@@ -491,7 +459,7 @@ int registry_session_wait(struct registry_session *session, struct err *err)
 {
     const struct registry_waiter waiter = {.progress = session->progress,
                                            .arg = session->arg,
-                                           .done = session->offset,
+                                           .done = session->offset.at,
                                            .total = session->total};
     return registry_call_wait(session->registry, &session->retry,
                               session->answered ? &session->response : NULL, &waiter, err);

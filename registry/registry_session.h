@@ -10,19 +10,16 @@
  *   DELETE           gives it up
  *
  * Job: makes the requests and says what an answer means for the session; what is done about it is
- * for registry_upload.h (blobs of the store) and registry_stream.h (bytes on their way) to decide.
+ * registry_sender.h's to decide.
  *
- * Registries differ: "0-0" is one byte by the specification and none for docker-registry, so it is
- * read as none unless exactly one byte was sent; "bytes=0-9" is read too; an answer to a chunk
- * without Range means all of it; an answer to a GET without Range means that the offset is not
- * known. An offset behind what was sent is no offset either: the session is lost then, as its bytes
- * are not ours. One that is less than what was confirmed is believed.
+ * What the answers say of the offset is registry_offset.h's to judge.
  *
  * Threads: a session belongs to one.
  */
 #pragma once
 
 #include "registry_internal.h"
+#include "registry_offset.h"
 #include "registry_retry.h"
 
 enum {
@@ -38,10 +35,8 @@ struct registry_session {
     void *arg;
     uint64_t total; /* that progress is told; 0: not known */
 
-    char *location;     /* owned; NULL: there is no session */
-    uint64_t offset;    /* bytes that the registry has confirmed */
-    uint64_t best;      /* the most that it ever has confirmed in this session */
-    uint64_t reach;     /* no byte from here on was sent in this session */
+    char *location; /* owned; NULL: there is no session */
+    struct registry_offset offset;
     uint64_t chunk_min; /* chunks but the last have so many bytes (OCI-Chunk-Min-Length) */
     bool used;          /* the registry has taken a chunk in this session */
     bool broken;        /* a body broke off in it, or it is another process's */
@@ -92,7 +87,7 @@ int registry_session_mount(struct registry_session *session, const struct digest
 int registry_session_take(struct registry_session *session, const char *location, uint64_t offset,
                           uint64_t size, struct err *err);
 
-/* Adds a chunk at session->offset. A step, or -errno. */
+/* Adds a chunk at session->offset.at. A step, or -errno. */
 int registry_session_patch(struct registry_session *session,
                            const struct registry_session_body *body, struct err *err);
 /* Closes the session with the rest of the bytes, whose number may be 0. DONE means that the
@@ -112,7 +107,3 @@ int registry_session_fail(const struct registry_session *session, struct err *er
 /* Whether the registry has the blob with this size: 1, 0 or -errno. */
 int registry_session_is_there(struct registry_session *session, const struct digest *digest,
                               uint64_t size, struct err *err);
-
-/* The offset that a Range value means: 0 and *ret, or ERR_DAMAGED. `sole` says that "0-0" is a
- * byte. */
-int registry_session_range(const char *value, bool sole, uint64_t *ret, struct err *err);

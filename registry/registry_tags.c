@@ -8,10 +8,10 @@
 #include "registry_tags.h"
 
 #include "reference.h"
-#include "registry_call.h"
 #include "registry_error.h"
 #include "registry_internal.h"
 #include "registry_link.h"
+#include "registry_page.h"
 
 #include <string.h>
 
@@ -20,6 +20,8 @@ enum {
     PAGES_MAX = 10000,
     IDLE_PAGES_MAX = 8, /* pages without a tag in a row, which filters of a registry may leave */
 };
+
+static const char list_name[] = "the list of tags";
 
 struct listing {
     struct registry *registry;
@@ -58,12 +60,11 @@ static int add_tag(json_t *seen, const json_t *value, struct registry_tags_page 
 int registry_tags_page_read(const char *bytes, size_t len, json_t *seen,
                             struct registry_tags_page *page, struct err *err)
 {
-    static const char what[] = "the list of tags";
     cleanup_json json_t *document = NULL;
     json_t *tags = NULL;
-    int rc = json_doc_parse(bytes, len, what, &document, err);
+    int rc = json_doc_parse(bytes, len, list_name, &document, err);
     if (rc == 0 && !json_is_null(json_object_get(document, "tags")))
-        rc = json_doc_get_array(document, "tags", what, &tags, err);
+        rc = json_doc_get_array(document, "tags", list_name, &tags, err);
     size_t count = json_array_size(tags);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = add_tag(seen, json_array_get(tags, i), page, err);
@@ -73,39 +74,23 @@ int registry_tags_page_read(const char *bytes, size_t len, json_t *seen,
     return page->last ? 0 : err_errno(err, ENOMEM, "cannot list tags");
 }
 
-static int add_to_buf(void *arg, const void *bytes, size_t len, struct err *err)
-{
-    return buf_add(arg, bytes, len, "the list of tags", err);
-}
-
 /* 1 with the page, 0 when there is no such repository. */
 static int fetch_page(struct listing *listing, const char *url, struct registry_tags_page *page,
                       struct err *err)
 {
-    cleanup_buf struct buf body = BUF_INIT(JSON_DOC_BYTES_MAX);
-    cleanup_http_response struct registry_http_response response = {0};
-    const struct registry_call call = {.request = {.method = REGISTRY_HTTP_GET,
-                                                   .url = url,
-                                                   .sink = add_to_buf,
-                                                   .sink_arg = &body,
-                                                   .sink_max = JSON_DOC_BYTES_MAX,
-                                                   .progress = listing->progress,
-                                                   .progress_arg = listing->progress_arg},
-                                       .repeat = REGISTRY_REPEAT_SAFE,
-                                       .repository = listing->repository,
-                                       .actions = "pull"};
-    int rc = registry_call_perform(listing->registry, &call, &response, err);
-    if (rc < 0)
-        return rc;
-    if (response.status == 404 && listing->pages == 0)
+    cleanup_registry_page struct registry_page got = {.registry = listing->registry,
+                                                      .repository = listing->repository,
+                                                      .bytes_max = JSON_DOC_BYTES_MAX,
+                                                      .progress = listing->progress,
+                                                      .progress_arg = listing->progress_arg};
+    int rc = registry_page_get(&got, url, list_name, err);
+    if (rc == 0 && got.response.status == 404 && listing->pages == 0)
         return 0;
-    if (response.status != 200)
-        return registry_error_refusal(&response, err);
-    rc = registry_error_if_web_page(&response, err);
     if (rc == 0)
-        rc = registry_tags_page_read(buf_str(&body), body.len, listing->seen, page, err);
-    if (rc == 0 && response.link)
-        rc = registry_link_next(response.link, &page->link, err);
+        return registry_error_refusal(&got.response, err);
+    if (rc > 0)
+        rc = registry_tags_page_read(buf_str(&got.body), got.body.len, listing->seen, page, err);
+    page->link = steal_ptr(got.link);
     return rc < 0 ? rc : 1;
 }
 

@@ -4,9 +4,14 @@
  *   begin, append any number of times, finish once; free in any state
  *
  * The remote gets the bytes as they come; what it has not confirmed yet is kept in memory, at most
- * one chunk, so that a connection that breaks costs nothing. A remote that loses the upload cannot
- * be given the earlier bytes again: that is a failure, and who made them makes them again or had
- * kept them. After any failure the stream can only be freed, which leaves nothing in the remote.
+ * one chunk, so that a connection that breaks costs nothing. Earlier bytes cannot be given again.
+ * After any failure the stream can only be freed, which leaves nothing in the remote. What whoever
+ * made the bytes can do then, if they are kept elsewhere as well:
+ *
+ *   ERR_UNSUPPORTED  the remote takes no blob in this way; remote_push_blob() of the finished blob
+ *                    has other ways
+ *   ERR_INTERRUPTED  the remote has lost what it had; the same, or another stream
+ *   any other        a push would not get further
  *
  * Threads: a stream belongs to one at a time.
  */

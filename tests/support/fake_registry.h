@@ -40,11 +40,15 @@
  *   "strict_state" [true]   PATCH and PUT of an upload are 404 unless their _state, if they have
  *                           one, is the latest; GET may have any
  *   "range" ["0-{last}"]    Range of an upload's answers; {last} is 0 when nothing is there, {size}
- *                           counts; null leaves it out
+ *                           counts, {added} is the last of this request's bytes alone; null leaves
+ *                           it out
+ *   "range_of_get" [as "range"]  the same for GET
  *   "interrupted" ["keep"]  what an upload has after a body that broke off: "keep" the bytes that
  *                           came, "drop" those of this request, "forget" the session (404)
  *   "min_chunk" [0]         OCI-Chunk-Min-Length
- *   "body_max" [0: any]     a body of an upload's request above that is 413
+ *   "body_max" [0: any]     a body of an upload's request above that is
+ *   "body_max_status" [413]
+ *   "out_of_place_status" [416]  of a chunk that does not begin where the upload ends
  *   "mount" [true]          whether a mount is granted (201), else it opens an upload (202)
  *   "ranges" [true]         whether Range is obeyed
  *   "redirect_blobs" [0]    a status (307, ...): GET of a blob leads to "other"

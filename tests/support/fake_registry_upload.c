@@ -19,13 +19,20 @@ static void answer_upload(struct fake_exchange *x, struct fake_upload *upload, i
     char state[NUMBER_MAX];
     char size[NUMBER_MAX];
     char last[NUMBER_MAX];
+    char added[NUMBER_MAX];
+    uint64_t bytes = x->upload_to - x->upload_from;
     snprintf(path, sizeof path, "/v2/%s/blobs/uploads/%s", upload->repo, upload->id);
     snprintf(state, sizeof state, "s%u=", ++upload->state);
     snprintf(size, sizeof size, "%llu", (unsigned long long)upload->size);
     snprintf(last, sizeof last, "%llu", (unsigned long long)upload->size - (upload->size > 0));
-    const char *const words[] = {"path", path,   "name", upload->repo, "id", upload->id, "state",
-                                 state,  "size", size,   "last",       last, NULL};
+    snprintf(added, sizeof added, "%llu", (unsigned long long)bytes - (bytes > 0));
+    const char *const words[] = {"path",     path,    "name",  upload->repo, "id",
+                                 upload->id, "state", state,   "size",       size,
+                                 "last",     last,    "added", added,        NULL};
     const char *range = fake_rule_str(x->settings, "range");
+    const char *range_of_get = fake_rule_str(x->settings, "range_of_get");
+    if (strcmp(x->method, "GET") == 0 && !(range_of_get && !*range_of_get))
+        range = range_of_get;
     cleanup_free char *location =
         fake_registry_fill(x->fake, fake_rule_str(x->settings, "upload_location"), words);
     cleanup_free char *filled = range ? fake_registry_fill(x->fake, range, words) : NULL;
@@ -93,15 +100,18 @@ static bool fits_upload(struct fake_exchange *x, struct fake_upload *upload)
         return false;
     }
     if (body_max > 0 && x->length > (uint64_t)body_max) {
-        fake_exchange_text(x, 413, "text/html", "<h1>413 Request Entity Too Large</h1>");
+        int status = (int)fake_rule_int(x->settings, "body_max_status", 413);
+        fake_exchange_text(x, status, "text/html", "<h1>Request Entity Too Large</h1>");
         return false;
     }
     if (range && strncmp(range, "bytes ", 6) == 0)
         range += 6;
     if (range && strtoull(range, NULL, 10) != upload->size) {
         x->status = 0;
-        fake_exchange_error(x, 416, "BLOB_UPLOAD_INVALID", "not the offset of this upload", NULL);
-        answer_upload(x, upload, 416);
+        int status = (int)fake_rule_int(x->settings, "out_of_place_status", 416);
+        const char *code = status == 416 ? "BLOB_UPLOAD_INVALID" : "UNSUPPORTED";
+        fake_exchange_error(x, status, code, "not the offset of this upload", NULL);
+        answer_upload(x, upload, status);
         return false;
     }
     return true;

@@ -1,7 +1,6 @@
 #include "quick_time.h"
 #include "registry_fixture.h"
-#include "registry_session.h"
-#include "registry_upload.h"
+#include "registry_sender.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -48,46 +47,6 @@ static int put_hello(struct registry_fixture *fixture, struct err *err)
     struct remote_upload upload = {.sessions = NULL};
     return fixture->remote->ops->blob_put(fixture->remote, "a/n", &digest, fd, 5, NULL, NULL,
                                           &upload, err);
-}
-
-static void ranges_mean_offsets(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *value;
-        bool sole;
-        int64_t offset; /* -1: none */
-    } cases[] = {
-        {"0-0", false, 0},
-        {"0-0", true, 1},
-        {"0-1", false, 2},
-        {"0-1048575", false, 1048576},
-        {"bytes=0-9", false, 10},
-        {"bytes 0-9", false, 10},
-        {"Bytes=0-0", false, 0},
-        {"0-999999999999999999", false, INT64_C(1000000000000000000)},
-        {"", false, -1},
-        {"0", false, -1},
-        {"0-", false, -1},
-        {"1-5", false, -1},
-        {"0-5,", false, -1},
-        {"0--5", false, -1},
-        {"0-+5", false, -1},
-        {"0- 5", false, -1},
-        {"00-5", false, -1},
-        {"bytes0-5", false, -1},
-        {"0-9999999999999999999", false, -1},
-        {"0-5/10", false, -1},
-        {"-5", false, -1},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        uint64_t offset = 77;
-        struct err err = ERR_INIT;
-        int rc = registry_session_range(cases[i].value, cases[i].sole, &offset, &err);
-        if (cases[i].offset < 0 ? rc >= 0 || err.code != ERR_DAMAGED
-                                : rc < 0 || offset != (uint64_t)cases[i].offset)
-            fail_msg("'%s': %d %llu", cases[i].value, rc, (unsigned long long)offset);
-    }
 }
 
 /* Addresses of upload sessions as registries give them. */
@@ -298,11 +257,10 @@ static void fault_point_ends_an_upload(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_mean_offsets),   test(upload_addresses_are_resolved),
-        test(upload_to_another_origin),          test(sessions_that_do_not_open),
-        test(other_successes_of_an_upload),      test(uploads_that_are_not_confirmed_fail),
-        test(a_silent_registry_is_told_nothing), test(early_success_is_no_success),
-        test(fault_point_ends_an_upload),
+        test(upload_addresses_are_resolved),       test(upload_to_another_origin),
+        test(sessions_that_do_not_open),           test(other_successes_of_an_upload),
+        test(uploads_that_are_not_confirmed_fail), test(a_silent_registry_is_told_nothing),
+        test(early_success_is_no_success),         test(fault_point_ends_an_upload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

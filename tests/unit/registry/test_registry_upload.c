@@ -1,8 +1,6 @@
 #include "registry_upload.h"
 
-#include "registry_fixture.h"
-#include "registry_session.h"
-#include "upload_fixture.h"
+#include "fake_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,25 +14,24 @@
 
 enum {
     MIB = 1 << 20,
-    CHUNK = REGISTRY_CHUNK_BYTES,
-    LARGE = 2 * CHUNK + CHUNK / 2 + 3, /* three chunks */
+    CHUNK = FAKE_FIXTURE_CHUNK,
+    LARGE = FAKE_FIXTURE_LARGE,
 };
 
-static char *large; /* LARGE bytes */
+static const char *large; /* LARGE bytes */
 
 static void small_blobs_take_two_requests(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const size_t sizes[] = {0, 1, 1000, CHUNK};
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
-        upload_fixture_config(fixture, "{}");
-        struct remote_upload upload =
-            upload_fixture_pushed(fixture, "small", "a/n", large, sizes[i]);
+        fake_fixture_config(fixture, "{}");
+        struct remote_upload upload = fake_fixture_pushed(fixture, "small", "a/n", large, sizes[i]);
         assert_int_equal(upload.sent, sizes[i]);
         assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
-        assert_int_equal(upload_fixture_count(fixture, "POST"), 1);
-        assert_int_equal(upload_fixture_count(fixture, "PUT"), 1);
-        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 0);
+        assert_int_equal(fake_fixture_count(fixture, "POST"), 1);
+        assert_int_equal(fake_fixture_count(fixture, "PUT"), 1);
+        assert_int_equal(fake_fixture_count(fixture, "PATCH"), 0);
     }
     assert_int_equal(fixture->saves, 0);
 }
@@ -48,12 +45,12 @@ static const char *header_of(const json_t *record, const char *name)
 
 static void large_blobs_go_in_chunks(void **state)
 {
-    struct upload_fixture *fixture = *state;
-    struct remote_upload upload = upload_fixture_pushed(fixture, "large", "a/n", large, LARGE);
+    struct fake_fixture *fixture = *state;
+    struct remote_upload upload = fake_fixture_pushed(fixture, "large", "a/n", large, LARGE);
     assert_int_equal(upload.sent, LARGE);
     assert_int_equal(upload.restarts, 0);
     assert_int_equal(upload.resumed_at, 0);
-    assert_int_equal(upload_fixture_count(fixture, "PATCH"), 3);
+    assert_int_equal(fake_fixture_count(fixture, "PATCH"), 3);
     assert_int_equal(fixture->saves, 4); /* opened, and after each chunk */
     json_t *log = fake_registry_log(fixture->fake, 1);
     size_t i;
@@ -81,7 +78,7 @@ static void large_blobs_go_in_chunks(void **state)
 /* A body that breaks off anywhere: what the registry kept is not sent again. */
 static void chunks_that_break_off(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const int reads[] = {0, 1, 65536, CHUNK - 1};
     static const char *const ends[] = {"close", "reset"};
     static const struct {
@@ -98,17 +95,17 @@ static void chunks_that_break_off(void **state)
                  "{'settings':{'interrupted':'%s'},'rules':[{'method':'PATCH','nth':2,'read':%d,"
                  "'end':'%s'}]}",
                  habits[habit].habit, read, end);
-        upload_fixture_config(fixture, config);
-        struct remote_upload upload = upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
+        fake_fixture_config(fixture, config);
+        struct remote_upload upload = fake_fixture_pushed(fixture, config, "a/n", large, LARGE);
         assert_int_equal(upload.restarts, habits[habit].restarts);
-        assert_in_range(upload_fixture_bytes(fixture), LARGE, LARGE + habits[habit].again_max);
+        assert_in_range(fake_fixture_bytes(fixture), LARGE, LARGE + habits[habit].again_max);
         assert_true(upload.sent >= LARGE);
     }
 }
 
 static void failures_after_the_body(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const int statuses[] = {408, 429, 500, 502, 503, 504};
     for (size_t i = 0; i < ARRAY_SIZE(statuses) * 2; i++) {
         bool done = i % 2;
@@ -116,8 +113,8 @@ static void failures_after_the_body(void **state)
         snprintf(config, sizeof config,
                  "{'rules':[{'method':'PATCH','nth':2,'work':%s,'status':%d}]}",
                  done ? "true" : "false", statuses[i / 2]);
-        upload_fixture_config(fixture, config);
-        struct remote_upload upload = upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
+        fake_fixture_config(fixture, config);
+        struct remote_upload upload = fake_fixture_pushed(fixture, config, "a/n", large, LARGE);
         assert_int_equal(upload.restarts, 0);
         assert_in_range(upload.sent, LARGE, LARGE + CHUNK);
         if (done && statuses[i / 2] != 429)
@@ -128,7 +125,7 @@ static void failures_after_the_body(void **state)
 /* The answer to the closing PUT is lost, or is a failure, and the work was done. */
 static void closing_answers_that_are_lost(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const char *const rules[] = {
         "{'rules':[{'method':'PUT','nth':1,'send_head':0}]}",
         "{'rules':[{'method':'PUT','nth':1,'send_head':20,'end':'reset'}]}",
@@ -139,20 +136,19 @@ static void closing_answers_that_are_lost(void **state)
     };
     for (size_t i = 0; i < ARRAY_SIZE(rules) * 2; i++) {
         size_t len = i % 2 ? LARGE : 1000;
-        upload_fixture_config(fixture, rules[i / 2]);
-        struct remote_upload upload =
-            upload_fixture_pushed(fixture, rules[i / 2], "a/n", large, len);
+        fake_fixture_config(fixture, rules[i / 2]);
+        struct remote_upload upload = fake_fixture_pushed(fixture, rules[i / 2], "a/n", large, len);
         assert_int_equal(upload.sent, len);
         assert_int_equal(upload.restarts, 0);
         /* curl sends again what a kept connection swallowed. */
-        assert_in_range(upload_fixture_count(fixture, "PUT"), 1, 2);
+        assert_in_range(fake_fixture_count(fixture, "PUT"), 1, 2);
     }
 }
 
 /* The closing PUT fails and nothing was done. */
 static void closing_requests_that_fail(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const char *const rules[] = {
         "{'rules':[{'method':'PUT','nth':1,'status':500}]}",
         "{'rules':[{'method':'PUT','nth':1,'status':416}]}",
@@ -162,9 +158,8 @@ static void closing_requests_that_fail(void **state)
     };
     for (size_t i = 0; i < ARRAY_SIZE(rules) * 2; i++) {
         size_t len = i % 2 ? LARGE : 1000;
-        upload_fixture_config(fixture, rules[i / 2]);
-        struct remote_upload upload =
-            upload_fixture_pushed(fixture, rules[i / 2], "a/n", large, len);
+        fake_fixture_config(fixture, rules[i / 2]);
+        struct remote_upload upload = fake_fixture_pushed(fixture, rules[i / 2], "a/n", large, len);
         assert_int_equal(upload.restarts, 0);
         if (len == LARGE)
             assert_int_equal(upload.sent, LARGE);
@@ -174,68 +169,73 @@ static void closing_requests_that_fail(void **state)
 /* Offsets that a registry tells in its own way, after a 416 that is not true. */
 static void offsets_are_asked_for(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const struct {
         const char *settings;
         int restarts;
     } cases[] = {
         {"", 0},
         {"'range':'bytes=0-{last}'", 0},
-        {"'range':null", 1}, /* nobody can tell how far it is */
+        {"'range':null", 0}, /* what it took was counted */
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         char config[256];
         snprintf(config, sizeof config,
                  "{'settings':{%s},'rules':[{'method':'PATCH','nth':2,'status':416}]}",
                  cases[i].settings);
-        upload_fixture_config(fixture, config);
-        struct remote_upload upload = upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
+        fake_fixture_config(fixture, config);
+        struct remote_upload upload = fake_fixture_pushed(fixture, config, "a/n", large, LARGE);
         assert_int_equal(upload.restarts, cases[i].restarts);
     }
+    /* Nobody can tell how far it is. */
+    static const char unknown[] = "{'settings':{'range':null},'rules':[{'method':'PATCH','nth':2,"
+                                  "'read':1000,'end':'close'}]}";
+    fake_fixture_config(fixture, unknown);
+    assert_int_equal(fake_fixture_pushed(fixture, unknown, "a/n", large, LARGE).restarts, 1);
     /* More than was sent is nobody's upload. */
     static const char lies[] =
         "{'rules':[{'method':'PATCH','nth':2,'status':500},"
-        "{'method':'GET','path':'*/uploads/*','nth':1,'headers':{'Range':'0-99999999'}}]}";
-    upload_fixture_config(fixture, lies);
-    assert_int_equal(upload_fixture_pushed(fixture, lies, "a/n", large, LARGE).restarts, 1);
+        "{'method':'GET','path':'*/uploads/*','nth':1,'headers':{'Range':'0-9999999999'}}]}";
+    fake_fixture_config(fixture, lies);
+    assert_int_equal(fake_fixture_pushed(fixture, lies, "a/n", large, LARGE).restarts, 1);
     /* Less than was confirmed is believed. */
     static const char less[] = "{'settings':{'strict_state':false},'rules':[{'method':'PATCH',"
                                "'nth':2,'times':1,'headers':{'Range':'0-0'}}]}";
-    upload_fixture_config(fixture, less);
-    (void)upload_fixture_pushed(fixture, less, "a/n", large, LARGE);
+    fake_fixture_config(fixture, less);
+    (void)fake_fixture_pushed(fixture, less, "a/n", large, LARGE);
 }
 
 /* A limit on bodies is found out once. */
 static void bodies_that_are_too_large(void **state)
 {
-    struct upload_fixture *fixture = *state;
-    upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
-    struct remote_upload upload = upload_fixture_pushed(fixture, "413", "a/n", large, LARGE);
+    struct fake_fixture *fixture = *state;
+    fake_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
+    struct remote_upload upload = fake_fixture_pushed(fixture, "413", "a/n", large, LARGE);
     assert_int_equal(upload.restarts, 0);
-    assert_int_equal(upload_fixture_count(fixture, "PATCH"), 2 + (LARGE + 2 * MIB - 1) / (2 * MIB));
-    upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
-    (void)upload_fixture_pushed(fixture, "413", "b/n", large, 5 * MIB);
-    assert_int_equal(upload_fixture_count(fixture, "PATCH"), 3);
-    upload_fixture_renew(fixture);
-    upload_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
-    (void)upload_fixture_pushed(fixture, "413", "c/n", large, 5 * MIB); /* that was to go whole */
-    upload_fixture_renew(fixture);
-    upload_fixture_config(fixture, "{'settings':{'body_max':1048575}}");
-    struct err err = upload_fixture_refused(fixture, large, LARGE);
+    assert_int_equal(fake_fixture_count(fixture, "PATCH"), 2 + (LARGE + 2 * MIB - 1) / (2 * MIB));
+    fake_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
+    (void)fake_fixture_pushed(fixture, "413", "b/n", large, 5 * MIB);
+    assert_int_equal(fake_fixture_count(fixture, "PATCH"), 3);
+    fake_fixture_renew(fixture);
+    fake_fixture_config(fixture, "{'settings':{'body_max':3000000}}");
+    (void)fake_fixture_pushed(fixture, "413", "c/n", large, 5 * MIB); /* that was to go whole */
+    fake_fixture_renew(fixture);
+    fake_fixture_config(fixture, "{'settings':{'body_max':1048575}}");
+    struct err err = fake_fixture_refused(fixture, large, LARGE);
     assert_int_equal(err.code, ERR_REFUSED);
     assert_non_null(strstr(err.text, "1048576 bytes"));
     assert_non_null(strstr(err.text, "413"));
     assert_null(fixture->session.location);
-    upload_fixture_config(fixture, "{'settings':{'body_max':1048576}}");
-    (void)upload_fixture_pushed(fixture, "413", "d/n", large, 3 * MIB);
+    fake_fixture_config(fixture, "{'settings':{'body_max':1048576}}");
+    (void)fake_fixture_pushed(fixture, "413", "d/n", large, 3 * MIB);
 }
 
 static void chunks_have_a_least_size(void **state)
 {
-    struct upload_fixture *fixture = *state;
-    upload_fixture_config(fixture, "{'settings':{'min_chunk':10485760}}");
-    (void)upload_fixture_pushed(fixture, "min", "a/n", large, LARGE);
-    assert_int_equal(upload_fixture_count(fixture, "PATCH"), 3);
+    struct fake_fixture *fixture = *state;
+    fake_fixture_config(fixture, "{'settings':{'min_chunk':10485760}}");
+    (void)fake_fixture_pushed(fixture, "min", "a/n", large, LARGE);
+    assert_int_equal(fake_fixture_count(fixture, "PATCH"), 3);
     json_t *log = fake_registry_log(fixture->fake, 1);
     size_t i;
     json_t *record;
@@ -250,71 +250,71 @@ static void chunks_have_a_least_size(void **state)
     json_decref(log);
     assert_int_equal(chunks[0], 10485760);
     assert_int_equal(chunks[1], 10485760);
-    upload_fixture_config(fixture, "{'settings':{'min_chunk':10485760,'body_max':9000000}}");
-    struct err err = upload_fixture_refused(fixture, large, LARGE);
+    fake_fixture_config(fixture, "{'settings':{'min_chunk':10485760,'body_max':9000000}}");
+    struct err err = fake_fixture_refused(fixture, large, LARGE);
     assert_non_null(strstr(err.text, "wants chunks of at least 10485760"));
 }
 
 static void registries_without_patch(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const int statuses[] = {404, 405, 411, 501};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
         char config[128];
         snprintf(config, sizeof config, "{'rules':[{'method':'PATCH','status':%d}]}", statuses[i]);
-        upload_fixture_renew(fixture);
-        upload_fixture_config(fixture, config);
-        struct remote_upload upload = upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
+        fake_fixture_renew(fixture);
+        fake_fixture_config(fixture, config);
+        struct remote_upload upload = fake_fixture_pushed(fixture, config, "a/n", large, LARGE);
         assert_int_equal(upload.restarts, 0);
-        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
-        assert_int_equal(upload_fixture_count(fixture, "DELETE"), 1); /* not under two sessions */
-        upload_fixture_config(fixture, config);
-        (void)upload_fixture_pushed(fixture, config, "b/n", large, LARGE);
-        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 0);
-        assert_int_equal(upload_fixture_count(fixture, "PUT"), 1);
+        assert_int_equal(fake_fixture_count(fixture, "PATCH"), 1);
+        assert_int_equal(fake_fixture_count(fixture, "DELETE"), 1); /* not under two sessions */
+        fake_fixture_config(fixture, config);
+        (void)fake_fixture_pushed(fixture, config, "b/n", large, LARGE);
+        assert_int_equal(fake_fixture_count(fixture, "PATCH"), 0);
+        assert_int_equal(fake_fixture_count(fixture, "PUT"), 1);
     }
     /* Such a PUT that breaks off can only begin anew. */
-    upload_fixture_config(fixture, "{'rules':[{'method':'PATCH','status':405},"
-                                   "{'method':'PUT','nth':1,'read':1000000,'end':'close'}]}");
-    assert_int_equal(upload_fixture_pushed(fixture, "whole", "c/n", large, LARGE).restarts, 1);
+    fake_fixture_config(fixture, "{'rules':[{'method':'PATCH','status':405},"
+                                 "{'method':'PUT','nth':1,'read':1000000,'end':'close'}]}");
+    assert_int_equal(fake_fixture_pushed(fixture, "whole", "c/n", large, LARGE).restarts, 1);
     /* And its limit is final. */
-    upload_fixture_config(fixture, "{'settings':{'body_max':10000000},'rules':[{'method':'PATCH',"
-                                   "'status':405}]}");
-    struct err err = upload_fixture_refused(fixture, large, LARGE);
+    fake_fixture_config(fixture, "{'settings':{'body_max':10000000},'rules':[{'method':'PATCH',"
+                                 "'status':405}]}");
+    struct err err = fake_fixture_refused(fixture, large, LARGE);
     assert_non_null(strstr(err.text, "takes no chunks"));
 }
 
 static void registries_without_a_put_of_all(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const int statuses[] = {400, 405, 411, 501};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
         char config[128];
         snprintf(config, sizeof config, "{'rules':[{'method':'PUT','nth':1,'status':%d}]}",
                  statuses[i]);
-        upload_fixture_renew(fixture);
-        upload_fixture_config(fixture, config);
-        (void)upload_fixture_pushed(fixture, config, "a/n", large, 1000);
-        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
-        upload_fixture_config(fixture, "{}");
-        (void)upload_fixture_pushed(fixture, config, "b/n", large, 1000);
-        assert_int_equal(upload_fixture_count(fixture, "PATCH"), 1);
+        fake_fixture_renew(fixture);
+        fake_fixture_config(fixture, config);
+        (void)fake_fixture_pushed(fixture, config, "a/n", large, 1000);
+        assert_int_equal(fake_fixture_count(fixture, "PATCH"), 1);
+        fake_fixture_config(fixture, "{}");
+        (void)fake_fixture_pushed(fixture, config, "b/n", large, 1000);
+        assert_int_equal(fake_fixture_count(fixture, "PATCH"), 1);
     }
 }
 
 /* Whatever an address looks like, the newest one is used. */
 static void addresses_of_uploads(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const char *const locations[] = {
         "{path}?_state={state}", "{path}?x=a%2Bb%3D&_state={state}",
         "{main}{path}?_state={state}#frag", "{other}{path}?_state={state}"};
     for (size_t i = 0; i < ARRAY_SIZE(locations); i++) {
         char config[256];
         snprintf(config, sizeof config, "{'settings':{'upload_location':'%s'}}", locations[i]);
-        upload_fixture_config(fixture, config);
-        (void)upload_fixture_pushed(fixture, config, "a/n", large, LARGE);
-        (void)upload_fixture_pushed(fixture, config, "b/n", large, 1000);
+        fake_fixture_config(fixture, config);
+        (void)fake_fixture_pushed(fixture, config, "a/n", large, LARGE);
+        (void)fake_fixture_pushed(fixture, config, "b/n", large, 1000);
         assert_int_equal(fake_registry_count(fixture->fake, "PUT", "*digest=sha256*"), 2);
     }
 }
@@ -322,7 +322,7 @@ static void addresses_of_uploads(void **state)
 /* An attempt that is stopped within the blob, and the next one, of a client that knows nothing. */
 static void the_next_attempt_goes_on(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const struct {
         const char *forget;   /* what becomes of the session in between */
         const char *location; /* what becomes of its record */
@@ -337,25 +337,25 @@ static void the_next_attempt_goes_on(void **state)
         {NULL, "/v2/a/n/blobs/uploads/unknown", false, 1},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        upload_fixture_config(fixture, "{}");
+        fake_fixture_config(fixture, "{}");
         fixture->stop_at = CHUNK + CHUNK / 2;
-        assert_int_equal(upload_fixture_refused(fixture, large, LARGE).code, ERR_CANCELLED);
+        assert_int_equal(fake_fixture_refused(fixture, large, LARGE).code, ERR_CANCELLED);
         fixture->stop_at = 0;
         assert_non_null(fixture->session.location);
         assert_int_equal(fixture->session.offset, CHUNK);
-        assert_int_equal(upload_fixture_count(fixture, "DELETE"), 0);
+        assert_int_equal(fake_fixture_count(fixture, "DELETE"), 0);
         if (cases[i].forget)
             assert_int_equal(fake_registry_forget(fixture->fake, cases[i].forget, NULL), 0);
         if (cases[i].location) {
             free(fixture->session.location);
             fixture->session.location = strdup(cases[i].location);
         }
-        upload_fixture_renew(fixture);
+        fake_fixture_renew(fixture);
         fake_registry_reset(fixture->fake);
         char repository[32];
         snprintf(repository, sizeof repository, "a/n");
         struct remote_upload upload =
-            upload_fixture_pushed(fixture, "again", repository, large, LARGE);
+            fake_fixture_pushed(fixture, "again", repository, large, LARGE);
         assert_int_equal(upload.restarts, cases[i].restarts);
         if (cases[i].resumed) {
             assert_in_range(upload.resumed_at, CHUNK, 2 * CHUNK);
@@ -370,7 +370,7 @@ static void the_next_attempt_goes_on(void **state)
 
 static void mounts_are_tried(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const char *const from[] = {"other/gone", "other/n"};
     static const struct {
         const char *config;
@@ -387,46 +387,46 @@ static void mounts_are_tried(void **state)
         {"{'rules':[{'method':'POST','path':'*mount=*','headers':{'Location':null}}]}",
          REMOTE_BLOB_MOUNTED, 1},
     };
-    upload_fixture_config(fixture, "{}");
-    (void)upload_fixture_pushed(fixture, "from", "other/n", large, 100000);
+    fake_fixture_config(fixture, "{}");
+    (void)fake_fixture_pushed(fixture, "from", "other/n", large, 100000);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        upload_fixture_config(fixture, cases[i].config);
+        fake_fixture_config(fixture, cases[i].config);
         struct remote_upload upload = {.mount_from = i < 2 || i == 7 ? from + 1 : from,
                                        .mount_count = i < 2 || i == 7 ? 1 : 2};
         char repository[16];
         snprintf(repository, sizeof repository, "to/n%zu", i);
         struct err err = ERR_INIT;
-        if (upload_fixture_push(fixture, repository, large, 100000, &upload, &err) < 0)
+        if (fake_fixture_push(fixture, repository, large, 100000, &upload, &err) < 0)
             fail_msg("%s: %s", cases[i].config, err.text);
         assert_int_equal(upload.outcome, cases[i].outcome);
         assert_int_equal(upload.sent, cases[i].outcome == REMOTE_BLOB_SENT ? 100000 : 0);
         if (i != 2) /* a 401 is answered once */
-            assert_int_equal(upload_fixture_count(fixture, "POST"), cases[i].posts);
-        upload_fixture_has(fixture, repository, large, 100000);
+            assert_int_equal(fake_fixture_count(fixture, "POST"), cases[i].posts);
+        fake_fixture_has_blob(fixture, repository, large, 100000);
     }
     /* What must be sent is not mounted. */
-    upload_fixture_config(fixture, "{}");
+    fake_fixture_config(fixture, "{}");
     struct remote_upload anew = {.mount_from = from + 1, .mount_count = 1, .anew = true};
-    assert_int_equal(upload_fixture_push(fixture, "to/anew", large, 100000, &anew, NULL), 0);
+    assert_int_equal(fake_fixture_push(fixture, "to/anew", large, 100000, &anew, NULL), 0);
     assert_int_equal(anew.outcome, REMOTE_BLOB_SENT);
 }
 
 static void silence_ends_when_asked(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     static const char *const configs[] = {
         "{'rules':[{'method':'PATCH','nth':2,'end':'stall','send_head':0}]}",
         "{'rules':[{'method':'PATCH','nth':2,'delay_read_ms':600000}]}",
         "{'rules':[{'method':'PUT','nth':1,'end':'stall','send_head':0,'work':false}]}",
     };
     for (size_t i = 0; i < ARRAY_SIZE(configs); i++) {
-        upload_fixture_config(fixture, configs[i]);
+        fake_fixture_config(fixture, configs[i]);
         fixture->stop_at = i < 2 ? CHUNK + 1 : LARGE;
-        assert_int_equal(upload_fixture_refused(fixture, large, LARGE).code, ERR_CANCELLED);
+        assert_int_equal(fake_fixture_refused(fixture, large, LARGE).code, ERR_CANCELLED);
         assert_non_null(fixture->session.location);
         fixture->stop_at = 0;
-        upload_fixture_config(fixture, "{}");
-        (void)upload_fixture_pushed(fixture, configs[i], "a/n", large, LARGE);
+        fake_fixture_config(fixture, "{}");
+        (void)fake_fixture_pushed(fixture, configs[i], "a/n", large, LARGE);
         assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
     }
 }
@@ -434,42 +434,27 @@ static void silence_ends_when_asked(void **state)
 /* One call in ten fails, in any way. */
 static void a_shaky_registry(void **state)
 {
-    struct upload_fixture *fixture = *state;
+    struct fake_fixture *fixture = *state;
     for (int seed = 1; seed <= 6; seed++) {
         char config[256];
         snprintf(config, sizeof config,
                  "{'settings':{'body_max':1048576,'fail':{'percent':10,'seed':%d,'statuses':"
                  "[500,502,503,504,0],'after':50}}}",
                  seed);
-        upload_fixture_config(fixture, config);
+        fake_fixture_config(fixture, config);
         struct remote_upload upload = {.sessions = &fixture->sessions};
         struct err err = ERR_INIT;
         char repository[16];
         snprintf(repository, sizeof repository, "s/n%d", seed);
-        if (upload_fixture_push(fixture, repository, large, LARGE, &upload, &err) < 0)
+        if (fake_fixture_push(fixture, repository, large, LARGE, &upload, &err) < 0)
             fail_msg("seed %d: %s", seed, err.text);
         assert_int_equal(upload.restarts, 0);
-        upload_fixture_config(fixture, "{}");
-        upload_fixture_has(fixture, repository, large, LARGE);
+        fake_fixture_config(fixture, "{}");
+        fake_fixture_has_blob(fixture, repository, large, LARGE);
     }
 }
 
-static int make_bytes(void **state)
-{
-    (void)state;
-    large = registry_fixture_noise(LARGE, 7);
-    return large ? 0 : -1;
-}
-
-static int free_bytes(void **state)
-{
-    (void)state;
-    free(large);
-    return 0;
-}
-
-#define test(name)                                                                                 \
-    cmocka_unit_test_setup_teardown(name, upload_fixture_setup, upload_fixture_teardown)
+#define test(name) cmocka_unit_test_setup_teardown(name, fake_fixture_setup, fake_fixture_teardown)
 
 int main(void)
 {
@@ -483,5 +468,6 @@ int main(void)
         test(the_next_attempt_goes_on),        test(mounts_are_tried),
         test(silence_ends_when_asked),         test(a_shaky_registry),
     };
-    return cmocka_run_group_tests(tests, make_bytes, free_bytes);
+    large = fake_fixture_large();
+    return large ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }
