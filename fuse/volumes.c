@@ -66,7 +66,8 @@ int volumes_open(const struct volumes_options *options, struct volumes **ret, st
                                 .gid = options->gid,
                                 .workers_fd = -1,
                                 .mounts_fd = -1,
-                                .control_fd = -1};
+                                .control_fd = -1,
+                                .room_ms = VOLUMES_ROOM_MS};
     volumes->data_path = strdup(options->data_path);
     volumes->run_path = strdup(options->run_path);
     volumes->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -245,6 +246,30 @@ void volume_unpeek(struct volumes *volumes, struct volume *volume)
     (void)pthread_mutex_unlock(&volumes->table);
 }
 
+struct volume *volume_pin(struct volumes *volumes, const char *id, uint64_t life)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    struct volume *volume = find_locked(volumes, id);
+    if (volume && (volume->ending || (life != VOLUME_ANY_LIFE && volume->life != life)))
+        volume = NULL;
+    if (volume) {
+        volume->users++;
+        volume->pins++;
+    }
+    (void)pthread_mutex_unlock(&volumes->table);
+    return volume;
+}
+
+void volume_unpin(struct volumes *volumes, struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->pins--;
+    volume->users--;
+    forget_locked(volumes, volume);
+    (void)pthread_cond_broadcast(&volumes->changed);
+    (void)pthread_mutex_unlock(&volumes->table);
+}
+
 struct volume **volumes_peek_all(struct volumes *volumes, size_t *ret_count)
 {
     (void)pthread_mutex_lock(&volumes->table);
@@ -288,6 +313,15 @@ bool volume_is_cut(struct volumes *volumes, const struct volume *volume)
     bool cut = at.fd >= 0 && poll(&at, 1, 0) == 1 && (at.revents & POLLERR) != 0;
     (void)pthread_mutex_unlock(&volumes->table);
     return cut;
+}
+
+void volume_cut(struct volumes *volumes, const struct volume *volume)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device;
+    volume_mount_path(volumes, volume->id, path);
+    if (volume_mount_look(path, &device, NULL) > 0)
+        (void)volume_mount_abort(device, NULL);
 }
 
 /* --- small ones --- */

@@ -39,7 +39,9 @@
  * `busy` lock, for which others wait at most VOLUMES_BUSY_S (then ERR_CONFLICT); the table has a
  * lock of its own that is held for memory alone. A worker or keeper that is stopped or dies is met
  * by a deadline in each step, and the step is repeated where a successor can answer. volumes_status
- * waits for neither.
+ * waits for neither. What ends a volume's connection or fences it cannot wait for `busy`, as
+ * whoever has that may wait for just this; it says which life of the volume it means, from attach
+ * to detach, and the end of a life waits for it.
  *
  * One varved per DATA and RUN: the caller holds the locks of both directories.
  *
@@ -107,6 +109,8 @@ struct volume_status {
     uint64_t unserved_ns; /* since a worker served that is to be served; 0: one does, or there was
                              none yet (volumes_watch() sees to it) */
     uint64_t starts;      /* of workers */
+    uint64_t life; /* which attach this is, for calls that must not mean a later one; 0: it is
+                      not attached */
     uint64_t read_bytes, write_bytes; /* since attach, both only grow */
     uint64_t reads, writes;           /* the same in requests */
     bool suspected; /* requests wait, and for a while none has been answered: volumes_probe() */
@@ -123,10 +127,10 @@ struct volume_status {
 
 /* Attaches (above). Repeating it is fine, also from two threads: one does it, the other one finds
  * it. What an earlier life left half attached, with nothing mounted on it, is finished or removed
- * first. ERR_NOT_FOUND, ERR_DAMAGED, ERR_TOO_NEW, ERR_UNSUPPORTED (no /dev/fuse, no loop device, no
- * local disk, a host that cannot read direct I/O back, chunks that only the remote has),
- * ERR_CONFLICT (somebody else has `data` locked; the volume is dead or detaching). On failure
- * nothing is left. */
+ * first, as is one that is fenced. ERR_NOT_FOUND, ERR_DAMAGED, ERR_TOO_NEW, ERR_UNSUPPORTED (no
+ * /dev/fuse, no loop device, no local disk, a host that cannot read direct I/O back, chunks that
+ * only the remote has), ERR_CONFLICT (somebody else has `data` locked; the volume is dead or
+ * detaching). On failure nothing is left. */
 int volumes_attach(struct volumes *volumes, const char *id, struct err *err);
 /* Mounts the ext4 of an attached volume at `path` (an existing directory, absolute, no symbolic
  * links), after a look at its superblock. Repeating it is fine; another file system mounted over it
@@ -195,15 +199,18 @@ int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t c
                  struct err *err);
 /* Fences: EXT4_IOC_SHUTDOWN on the mount at `path` (default flag: what was written is kept), then
  * the worker refuses writes, held ones too. While writes are held the first would wait for them, so
- * after a moment the second goes on beside it. `path` NULL: the second alone. */
-int volumes_fence(struct volumes *volumes, const char *id, const char *path, struct err *err);
+ * after a moment the second goes on beside it. `path` NULL: the second alone. ERR_CONFLICT: `life`
+ * (volume_status) has ended; a later one is left alone. */
+int volumes_fence(struct volumes *volumes, const char *id, uint64_t life, const char *path,
+                  struct err *err);
 /* Finds out whether a worker that beats answers too, and kills one that does not, so that keeper
- * starts another one: 1. 0: it answers, or has ended. ERR_UNSUPPORTED (before Linux 6.9),
- * ERR_CONFLICT (it waits for the host's disk): it does not answer, and to kill it would not help.
- * Waits for KEEPER_SILENCE_S at most; needs nothing that others may have. */
-int volumes_probe(struct volumes *volumes, const char *id, struct err *err);
-/* Nobody has served it for too long: what waits for it ends with an error, and it is `dead`. */
-void volumes_give_up(struct volumes *volumes, const char *id);
+ * starts another one: 1. 0: it answers, or has ended, or the volume's `life` has. ERR_UNSUPPORTED
+ * (before Linux 6.9), ERR_CONFLICT (it waits for the host's disk): it does not answer, and to kill
+ * it would not help. Waits for KEEPER_SILENCE_S at most; needs nothing that others may have. */
+int volumes_probe(struct volumes *volumes, const char *id, uint64_t life, struct err *err);
+/* Nobody has served it for too long: what waits for it ends with an error, and it is `dead`: 1. 0:
+ * this `life` has ended, or somebody serves it by now. */
+int volumes_give_up(struct volumes *volumes, const char *id, uint64_t life);
 /* The limits of a volume; 0 none. Does nothing when it is not attached. */
 void volumes_limit(struct volumes *volumes, const char *id, uint64_t bytes, uint64_t ops);
 /* Discards what the mounted ext4 does not use, in the chunks that were written since the last time.

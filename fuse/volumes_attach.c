@@ -206,13 +206,18 @@ static int serve(struct volumes *volumes, struct volume *volume, struct err *err
 
 /* --- what is there already --- */
 
+static bool is_fenced(const struct volume *volume)
+{
+    return (atomic_load(&volume->live.header->orders) & LIVE_ORDER_FENCED) != 0;
+}
+
 /* 1: it is attached; 0: nothing of it is there any more. */
 static int look(struct volumes *volumes, struct volume *volume, struct err *err)
 {
     if (volume_is_held(volume) && !volume->detaching && !volume->dead &&
-        !volume_is_cut(volumes, volume))
+        !volume_is_cut(volumes, volume) && !is_fenced(volume))
         return 1;
-    /* Dead, never quite attached, or not quite detached; or nothing at all. */
+    /* Dead, never quite attached, not quite detached, or of no use; or nothing at all. */
     return volume_detach(volumes, volume, LEFT_MS, err);
 }
 

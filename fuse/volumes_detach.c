@@ -23,11 +23,13 @@ enum {
     FROZEN_MS = 3000,
 };
 
-static void set_flags(struct volumes *volumes, struct volume *volume, bool detaching, bool dead)
+/* A detach has begun. It may be found dead meanwhile, and stays so. */
+static void set_detaching(struct volumes *volumes, struct volume *volume, bool dead)
 {
     (void)pthread_mutex_lock(&volumes->table);
-    volume->detaching = detaching;
-    volume->dead = dead;
+    volume->detaching = true;
+    if (dead)
+        volume->dead = true;
     (void)pthread_mutex_unlock(&volumes->table);
 }
 
@@ -72,10 +74,22 @@ static int remove_names(struct volumes *volumes, const char *id, struct err *err
     return 0;
 }
 
+/* From here on nobody ends the connection or fences it who meant this life. Who is about to has
+ * deadlines. */
+static void end_life(struct volumes *volumes, struct volume *volume)
+{
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->ending = true;
+    while (volume->pins > 0)
+        (void)pthread_cond_wait(&volumes->changed, &volumes->table);
+    (void)pthread_mutex_unlock(&volumes->table);
+}
+
 int volume_take_down(struct volumes *volumes, struct volume *volume, struct err *err)
 {
     int rc = 0;
     struct err why = ERR_INIT;
+    end_life(volumes, volume);
     volume_loop_release(volumes, volume);
     keep_first(&rc, err, volumes_keeper_stay(volumes, volume, &why), &why);
     keep_first(&rc, err, volume_worker_kill(volumes, volume, ABANDON_MS, &why), &why);
@@ -92,6 +106,8 @@ int volume_take_down(struct volumes *volumes, struct volume *volume, struct err 
     volume->detaching = false;
     volume->dead = false;
     volume->lost = false;
+    volume->life = 0;
+    volume->ending = false;
     (void)pthread_mutex_unlock(&volumes->table);
     return rc;
 }
@@ -305,7 +321,7 @@ static int let_go(struct volumes *volumes, struct volume *volume, bool flush, in
     int rc = check_unmounted(volumes, volume, err);
     if (rc < 0)
         return rc;
-    set_flags(volumes, volume, true, false);
+    set_detaching(volumes, volume, false);
     volume_loop_release(volumes, volume);
     return wait_released(volumes, volume, flush, wait_ms, err);
 }
@@ -373,20 +389,11 @@ static int unmount_lazily(dev_t device, const char *path, struct err *err)
 /* Ends the connection. Needs no `busy`: whoever hangs in a call on the volume comes back. */
 static void cut(struct volumes *volumes, const char *id)
 {
-    char path[VOLUMES_PATH_MAX];
-    dev_t device;
-    volume_mount_path(volumes, id, path);
-    if (volume_mount_look(path, &device, NULL) > 0)
-        (void)volume_mount_abort(device, NULL);
-}
-
-/* The old one may stay in use; its file is not ours any more. */
-static void clear_loop(const struct volume *volume)
-{
-    int number = loop_device_number(volume->device, NULL);
-    cleanup_fd int fd = number < 0 ? -1 : loop_device_open(number, false, NULL);
-    if (fd >= 0)
-        (void)loop_device_clear(fd, NULL);
+    struct volume *volume = volume_pin(volumes, id, VOLUME_ANY_LIFE);
+    if (!volume)
+        return; /* it is being taken down, or was never there */
+    volume_cut(volumes, volume);
+    volume_unpin(volumes, volume);
 }
 
 /* Whether somebody has frozen it, who then has to thaw it himself. Before `busy`, as the end of the
@@ -403,6 +410,27 @@ static int check_thawed(struct volumes *volumes, const char *id, struct err *err
     return fail_frozen(id, device, err);
 }
 
+/* Of the loop device that is there. It stays open meanwhile, as with its last user it would go, and
+ * what shuts a file system down or lets go of a file could meet another one with its number. The
+ * old one may stay in use; its file is not ours any more. */
+static int let_loop_go(struct volumes *volumes, struct volume *volume, const char *path,
+                       struct err *err)
+{
+    struct err why = ERR_INIT;
+    cleanup_fd int loop = -1;
+    if (!volume_loop_keep(volumes, volume, &loop))
+        return 0;
+    /* Else a freeze would keep it for ever, with its loop device and at no path. */
+    if (volume_frozen_end(volume->device_dev, ABANDON_MS, &why) < 0)
+        log_event(LOG_WARN, "volume-not-shut-down", "volume", volume->id, "why", why.text, NULL);
+    int rc = unmount_lazily(volume->device_dev, path, err);
+    if (rc >= 0)
+        rc = FAULT_POINT("volume-abandon.unmounted", err);
+    if (rc >= 0 && loop >= 0)
+        (void)loop_device_clear(loop, NULL);
+    return rc;
+}
+
 int volumes_abandon(struct volumes *volumes, const char *id, const char *path, bool frozen,
                     struct err *err)
 {
@@ -417,18 +445,10 @@ int volumes_abandon(struct volumes *volumes, const char *id, const char *path, b
     if (rc < 0)
         return rc;
     struct err why = ERR_INIT;
-    set_flags(volumes, volume, true, true);
+    set_detaching(volumes, volume, true);
     rc = volume_loop_look(volumes, volume, err);
-    /* Else a freeze would keep it for ever, with its loop device and at no path. */
-    if (rc > 0 && volume_frozen_end(volume->device_dev, ABANDON_MS, &why) < 0)
-        log_event(LOG_WARN, "volume-not-shut-down", "volume", id, "why", why.text, NULL);
-    err_clear(&why);
     if (rc > 0)
-        rc = unmount_lazily(volume->device_dev, path, err);
-    if (rc >= 0)
-        rc = FAULT_POINT("volume-abandon.unmounted", err);
-    if (rc >= 0)
-        clear_loop(volume);
+        rc = let_loop_go(volumes, volume, path, err);
     int end = volume_take_down(volumes, volume, &why);
     if (rc >= 0)
         rc = 0;

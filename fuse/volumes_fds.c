@@ -119,6 +119,11 @@ int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volum
     volume->live_ino = st.st_ino;
     volume->dead = false;
     volume->lost = false;
+    volume->life = ++volumes->lives;
+    /* What was seen of a life before, if somebody has kept the entry. */
+    volume->seen_starts = volume->waits_starts = volume->progress = volume->unserved_starts = 0;
+    volume->progress_ms = volume->unserved_ms = 0;
+    volume->suspected = false;
     (void)pthread_mutex_unlock(&volumes->table);
     return 0;
 }

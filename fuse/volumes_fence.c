@@ -20,14 +20,15 @@ static bool order(struct volumes *volumes, struct volume *volume)
 }
 
 /* Not `busy`: who has it may wait for the very writes that are to end here. */
-int volumes_fence(struct volumes *volumes, const char *id, const char *path, struct err *err)
+int volumes_fence(struct volumes *volumes, const char *id, uint64_t life, const char *path,
+                  struct err *err)
 {
     int rc = volume_json_check_id(id, err);
     if (rc < 0)
         return rc;
-    struct volume *volume = volume_peek(volumes, id);
+    struct volume *volume = volume_pin(volumes, id, life);
     if (!volume)
-        return err_fail(err, ERR_CONFLICT, "cannot fence volume %s: it is not attached", id);
+        return err_fail(err, ERR_CONFLICT, "cannot fence volume %s: it was detached meanwhile", id);
     dev_t device = volume_device(volumes, volume);
     struct err why = ERR_INIT;
     if (path && device && volume_fs_shutdown(path, device, SHUTDOWN_MS, &why) < 0)
@@ -36,6 +37,6 @@ int volumes_fence(struct volumes *volumes, const char *id, const char *path, str
     /* Again, for one that waited too long; ext4 has met an error by now in any case. */
     if (held && path && device && why.code != ERR_NONE)
         (void)volume_fs_shutdown(path, device, SHUTDOWN_MS, NULL);
-    volume_unpeek(volumes, volume);
+    volume_unpin(volumes, volume);
     return held ? 0 : err_fail(err, ERR_CONFLICT, "cannot fence volume %s: it is not attached", id);
 }

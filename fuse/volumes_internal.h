@@ -42,6 +42,9 @@ struct volume {
     unsigned users; /* table: calls that have the entry */
     unsigned waits; /* table: calls that wait for `busy` */
     bool busy;      /* table */
+    uint64_t life;  /* table: the number of this attach; 0: none */
+    unsigned pins;  /* table: calls that mean this life without `busy`; its end waits for them */
+    bool ending;    /* table: its end has begun, nobody may pin it any more */
 
     /* The shared parts: all or none of them (volume_is_held()). */
     struct volume_fds fds;         /* .worker is always -1 */
@@ -60,7 +63,7 @@ struct volume {
     bool lost;           /* mounted and served, but nobody has given us the descriptors yet */
     int64_t unserved_ms; /* since when no worker serves, as the watching thread saw; 0: one does */
 
-    /* Of the watching thread alone. */
+    /* Of the watching thread alone, but for take_fds(), which begins them anew; table. */
     uint64_t seen_starts;
     uint64_t waits_starts; /* the worker whose requests are counted, */
     pid_t waits_worker;
@@ -69,6 +72,8 @@ struct volume {
     int64_t progress_ms;      /* when it changed or nothing waited; table */
     bool suspected;           /* requests wait and none is answered; table */
     uint64_t unserved_starts; /* of workers, at `unserved_ms` */
+    /* Of the watching thread alone. */
+    uint64_t told_life; /* what follows was told of this one */
     bool told_silent, told_dead, told_refused, told_failed, told_unserved;
 };
 
@@ -85,6 +90,7 @@ struct volumes {
     pthread_mutex_t table;
     pthread_cond_t changed; /* CLOCK_MONOTONIC */
     struct volume *first;
+    uint64_t lives; /* table: that have begun */
 
     pthread_mutex_t keeper_lock;
     struct keeper_client *keeper;
@@ -92,6 +98,7 @@ struct volumes {
 
     _Atomic bool disk_is_fit; /* that of data_fd was looked at (local_disk.h) */
     int control_fd;           /* volume_mount_control(); of the watching thread; -1 */
+    int room_ms;              /* VOLUMES_ROOM_MS; tests have less time */
     _Atomic bool stopping;    /* volumes_stop() */
     int wake_fd;              /* eventfd */
     int64_t keeper_silent_ms; /* since when it doesn't answer; of the watching thread; 0 */
@@ -107,6 +114,12 @@ void volume_leave(struct volumes *volumes, struct volume *volume);
  * there is none. */
 struct volume *volume_peek(struct volumes *volumes, const char *id);
 void volume_unpeek(struct volumes *volumes, struct volume *volume);
+/* The same for somebody who does something to it: until volume_unpin() this life, as volume_status
+ * has it, does not end. NULL: it has ended, or is about to. Whoever has pinned it does not wait for
+ * `busy`. */
+struct volume *volume_pin(struct volumes *volumes, const char *id, uint64_t life);
+void volume_unpin(struct volumes *volumes, struct volume *volume);
+#define VOLUME_ANY_LIFE UINT64_MAX
 /* All of the table: the caller gives each back and frees the array. NULL without memory. */
 struct volume **volumes_peek_all(struct volumes *volumes, size_t *ret_count);
 /* Whether there is a volume with the shared parts. */
@@ -128,6 +141,9 @@ int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volum
 void volume_drop_fds(struct volumes *volumes, struct volume *volume);
 /* The connection has ended: it was aborted. */
 bool volume_is_cut(struct volumes *volumes, const struct volume *volume);
+/* Ends the connection of a volume that the caller has pinned: else it could be a later one, or that
+ * of another volume, as the kernel gives their numbers again. */
+void volume_cut(struct volumes *volumes, const struct volume *volume);
 
 /* Names. `ret` has VOLUMES_PATH_MAX bytes; all fit, as volumes_open() checks the lengths. */
 void volume_mount_path(const struct volumes *volumes, const char *id, char *ret);
@@ -146,6 +162,12 @@ void volumes_sleep_ms(int ms);
 int volume_loop_look(struct volumes *volumes, struct volume *volume, struct err *err);
 /* The same for a volume that the caller has not entered: the device number, 0 for none. */
 int volume_loop_find(const struct volumes *volumes, const char *id, dev_t *ret, struct err *err);
+/* Whether it is that over this file, `device` of a volume, by the name that it has now or had. */
+bool volume_loop_is(const struct loop_device *loop, const char *path);
+/* Opens the one that volume_loop_look() has found: while it is open it is of this file, and nobody
+ * else gets its number. False: it has gone. *ret_fd is the caller's, -1 where it cannot be opened.
+ */
+bool volume_loop_keep(const struct volumes *volumes, const struct volume *volume, int *ret_fd);
 /* Makes the loop device unless there is one, and holds it in volume->loop_fd. */
 int volume_loop_ensure(struct volumes *volumes, struct volume *volume, struct err *err);
 /* Lets go of volume->loop_fd. */
@@ -200,12 +222,13 @@ void volumes_find_lost(struct volumes *volumes, int wait_ms);
 void volume_probe_note(struct volumes *volumes, struct volume *volume);
 
 /* volumes_room.c. Between begin and end nobody but the caller's own e2fsck, resize2fs or mount
- * writes to the volume. When such writes have waited for the host's disk for VOLUMES_ROOM_MS, they
+ * writes to the volume. When such writes have waited for the host's disk for volumes->room_ms, they
  * and all later ones get an error, so that the caller's call ends: the volume is of no use then
  * until it was taken down. room_guard_end() returns `rc`, or ERR_NO_SPACE in place of what came of
  * that, a success too: the volume is fenced. */
 struct room_guard {
     struct volume *volume;
+    int wait_ms;
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;
@@ -213,7 +236,8 @@ struct room_guard {
     bool stop;              /* under lock */
     _Atomic bool fired;
 };
-void room_guard_begin(struct volume *volume, struct room_guard *guard);
+void room_guard_begin(const struct volumes *volumes, struct volume *volume,
+                      struct room_guard *guard);
 int room_guard_end(struct room_guard *guard, int rc, struct err *err);
 
 /* volumes_mount.c. Where the file system on this device is mounted in our namespace: 1 and the

@@ -85,15 +85,21 @@ struct finding {
     bool found;
 };
 
-/* loop_device_take. By the name that the file has now: after the mount below it was taken away, as
- * abandon does it, that is another one. */
+/* By the name that the file has now: after the mount below it was taken away, as abandon does it,
+ * that is another one. */
+bool volume_loop_is(const struct loop_device *loop, const char *path)
+{
+    size_t len = strlen(path);
+    return strncmp(loop->backing, path, len) == 0 &&
+           (loop->backing[len] == '\0' || strcmp(loop->backing + len, " (deleted)") == 0);
+}
+
+/* loop_device_take */
 static int find_one(void *arg, const struct loop_device *loop, struct err *err)
 {
     struct finding *finding = arg;
-    size_t len = strlen(finding->path);
     (void)err;
-    if (finding->found || strncmp(loop->backing, finding->path, len) != 0 ||
-        (loop->backing[len] != '\0' && strcmp(loop->backing + len, " (deleted)") != 0))
+    if (finding->found || !volume_loop_is(loop, finding->path))
         return 0;
     memcpy(finding->made.path, loop->path, sizeof finding->made.path);
     finding->made.device = loop->device;
@@ -125,6 +131,19 @@ int volume_loop_find(const struct volumes *volumes, const char *id, dev_t *ret, 
     if (rc >= 0)
         *ret = rc > 0 ? finding.made.device : 0;
     return rc;
+}
+
+bool volume_loop_keep(const struct volumes *volumes, const struct volume *volume, int *ret_fd)
+{
+    char path[VOLUMES_PATH_MAX];
+    struct loop_device loop;
+    int number = loop_device_number(volume->device, NULL);
+    cleanup_fd int fd = number < 0 ? -1 : loop_device_open(number, false, NULL);
+    volume_device_path(volumes, volume->id, path);
+    if (number < 0 || loop_device_look(number, &loop, NULL) < 0 || !volume_loop_is(&loop, path))
+        return false;
+    *ret_fd = fd < 0 ? -1 : steal_fd(&fd);
+    return true;
 }
 
 static int attach(struct volumes *volumes, struct volume *volume, struct err *err)

@@ -132,15 +132,15 @@ static int mount_source(const struct volume *volume, const char *path, bool read
 }
 
 /* Sets nothing: the device is held by volume->loop_fd, and afterwards by the mount. */
-static int mount_fs(struct volume *volume, const char *path, bool read_only, bool check,
-                    struct err *err)
+static int mount_fs(const struct volumes *volumes, struct volume *volume, const char *path,
+                    bool read_only, bool check, struct err *err)
 {
     char other[VOLUMES_POINT_MAX];
     struct room_guard guard;
     int rc = volume_mounted_at(volume->device_dev, other, err);
     if (rc != 0)
         return rc < 0 ? rc : err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
-    room_guard_begin(volume, &guard);
+    room_guard_begin(volumes, volume, &guard);
     rc = prepare_fs(volume, read_only, check, err);
     if (rc == 0)
         rc = mount_source(volume, path, read_only, err);
@@ -164,7 +164,7 @@ static int mount(struct volumes *volumes, struct volume *volume, const char *pat
     char at[VOLUMES_POINT_MAX];
     rc = find_mount(volume->device_dev, path, at, err);
     if (rc == 0)
-        rc = mount_fs(volume, path, read_only, check, err);
+        rc = mount_fs(volumes, volume, path, read_only, check, err);
     /* From here on the mount keeps it; without one there is no use for it. */
     volume_loop_release(volumes, volume);
     return rc < 0 ? rc : 0;

@@ -89,8 +89,8 @@ static bool waits_for_disk(pid_t pid)
     return false;
 }
 
-/* It has been found not to answer. */
-static int end_worker(struct volumes *volumes, struct volume *volume, struct err *err)
+/* It has been found not to answer. The caller has pinned the volume. */
+static int end_worker(struct volumes *volumes, const struct volume *volume, struct err *err)
 {
     (void)pthread_mutex_lock(&volumes->table);
     pid_t pid = volume_is_held(volume) ? (pid_t)atomic_load(&volume->live.header->pid) : 0;
@@ -112,24 +112,25 @@ static int end_worker(struct volumes *volumes, struct volume *volume, struct err
     return syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0 ? 0 : 1;
 }
 
-int volumes_probe(struct volumes *volumes, const char *id, struct err *err)
+int volumes_probe(struct volumes *volumes, const char *id, uint64_t life, struct err *err)
 {
     char path[VOLUMES_PATH_MAX];
     struct err why = ERR_INIT;
-    struct volume *volume = volume_peek(volumes, id);
-    if (!volume)
-        return 0;
     volume_mount_path(volumes, id, path);
     const struct deadline_child child = {
         .what = "ask a worker", .object = path, .wait_ms = silence_ms(), .hint = hint};
     int rc = deadline_child_run(&child, call_statfs, path, NULL, 0, NULL, &why);
     /* Too many of them hang: none has been answered. */
     bool silent = rc < 0 && (why.code == ERR_UNREACHABLE || why.code == ERR_CONFLICT);
+    /* Only now, as the end of this life would have waited for the answer. */
+    struct volume *volume = volume_pin(volumes, id, life);
+    if (!volume)
+        return 0;
     rc = silent ? end_worker(volumes, volume, err) : 0;
     (void)pthread_mutex_lock(&volumes->table);
     volume->progress_ms = clock_now_ms(); /* the next look is not at once */
     volume->suspected = false;
     (void)pthread_mutex_unlock(&volumes->table);
-    volume_unpeek(volumes, volume);
+    volume_unpin(volumes, volume);
     return rc;
 }

@@ -39,7 +39,7 @@ static void *watch(void *arg)
         bool waits = atomic_load(&header->held) > 0;
         if (!waits || since == 0)
             since = waits ? now : 0;
-        if (since != 0 && now - since >= VOLUMES_ROOM_MS && !is_used_elsewhere(guard)) {
+        if (since != 0 && now - since >= guard->wait_ms && !is_used_elsewhere(guard)) {
             atomic_store(&guard->fired, true);
             (void)atomic_fetch_or(&header->orders, LIVE_ORDER_FENCED);
             break;
@@ -48,9 +48,10 @@ static void *watch(void *arg)
     return NULL;
 }
 
-void room_guard_begin(struct volume *volume, struct room_guard *guard)
+void room_guard_begin(const struct volumes *volumes, struct volume *volume,
+                      struct room_guard *guard)
 {
-    *guard = (struct room_guard){.volume = volume};
+    *guard = (struct room_guard){.volume = volume, .wait_ms = volumes->room_ms};
     pthread_mutex_init(&guard->lock, NULL); /* cannot fail without attributes */
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -81,7 +82,7 @@ int room_guard_end(struct room_guard *guard, int rc, struct err *err)
     rc = err_fail(err, ERR_NO_SPACE,
                   "the host's disk has no room for what has to be written to it first (%d s were "
                   "waited)",
-                  VOLUMES_ROOM_MS / 1000);
+                  guard->wait_ms / 1000);
     err_hint(err, "free space there, then try again");
     return rc;
 }

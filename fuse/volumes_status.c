@@ -90,8 +90,7 @@ static bool loop_is_ours(const struct volumes *volumes, const char *id, const ch
     struct loop_device loop;
     int number = loop_device_number(device, NULL);
     volume_device_path(volumes, id, path);
-    return number >= 0 && loop_device_look(number, &loop, NULL) == 0 &&
-           strncmp(loop.backing, path, strlen(path)) == 0;
+    return number >= 0 && loop_device_look(number, &loop, NULL) == 0 && volume_loop_is(&loop, path);
 }
 
 int volumes_status(struct volumes *volumes, const char *id, struct volume_status *ret,
@@ -112,6 +111,7 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
         (void)snprintf(status.device, sizeof status.device, "%s", volume->device);
         status.device_dev = volume->device_dev;
         status.suspected = volume->suspected;
+        status.life = volume->ending ? 0 : volume->life;
         if (volume->unserved_ms > 0)
             status.unserved_ns = since((uint64_t)volume->unserved_ms * NS_PER_MS);
         if (held)

@@ -3,7 +3,6 @@
 
 #include "cleanup.h"
 #include "log.h"
-#include "volume_mount.h"
 
 #include <poll.h>
 #include <string.h>
@@ -33,6 +32,7 @@ static void tell(const struct telling *telling, const char *id, const char *even
 /* What one look shows; told afterwards, without a lock. */
 struct look {
     char id[VOLUME_ID_LEN + 1];
+    uint64_t life;
     bool held, dead, detaching, failed, refused;
     uint64_t starts;
     uint64_t heartbeat_ns;
@@ -71,8 +71,10 @@ static void note_waiting(struct volume *volume)
 
 static void look_locked(struct volume *volume, struct look *ret)
 {
-    *ret = (struct look){
-        .held = volume_is_held(volume), .dead = volume->dead, .detaching = volume->detaching};
+    *ret = (struct look){.life = volume->life,
+                         .held = volume_is_held(volume),
+                         .dead = volume->dead,
+                         .detaching = volume->detaching};
     memcpy(ret->id, volume->id, sizeof ret->id);
     if (!ret->held)
         return;
@@ -91,6 +93,14 @@ static void look_locked(struct volume *volume, struct look *ret)
     volume->seen_starts = ret->starts;
 }
 
+/* What was told of another life is to be told of this one, too. */
+static void begin_telling(struct volume *volume, uint64_t life)
+{
+    volume->told_life = life;
+    volume->told_silent = volume->told_dead = volume->told_refused = false;
+    volume->told_failed = volume->told_unserved = false;
+}
+
 /* True the first time that `now` is true after it was false. */
 static bool turned(bool *told, bool now)
 {
@@ -99,17 +109,24 @@ static bool turned(bool *told, bool now)
     return turned;
 }
 
-/* Nobody will serve it: requests end with an error instead of waiting for ever. */
-static void make_dead(struct volumes *volumes, struct volume *volume)
+/* Nobody will serve it: requests end with an error instead of waiting for ever. False: the life
+ * that was looked at has ended meanwhile, and another one may have begun. `served` (may be NULL):
+ * under the table's lock, whether somebody does by now. */
+static bool make_dead(struct volumes *volumes, const char *id, uint64_t life,
+                      bool (*served)(const struct volume *volume))
 {
-    char path[VOLUMES_PATH_MAX];
-    dev_t device;
+    struct volume *volume = volume_pin(volumes, id, life);
+    if (!volume)
+        return false;
     (void)pthread_mutex_lock(&volumes->table);
-    volume->dead = true;
+    bool dies = !served || !served(volume);
+    if (dies)
+        volume->dead = true;
     (void)pthread_mutex_unlock(&volumes->table);
-    volume_mount_path(volumes, volume->id, path);
-    if (volume_mount_look(path, &device, NULL) > 0)
-        (void)volume_mount_abort(device, NULL);
+    if (dies)
+        volume_cut(volumes, volume);
+    volume_unpin(volumes, volume);
+    return dies;
 }
 
 static bool is_taken_down(struct volumes *volumes, const struct volume *volume)
@@ -139,14 +156,17 @@ static bool note_unserved(struct volumes *volumes, struct volume *volume, const 
     return unserved;
 }
 
-void volumes_give_up(struct volumes *volumes, const char *id)
+static bool is_served(const struct volume *volume)
 {
-    struct volume *volume = volume_peek(volumes, id);
-    if (!volume)
-        return;
-    make_dead(volumes, volume);
-    volume_unpeek(volumes, volume);
+    return volume->unserved_ms == 0 || !volume_is_held(volume) ||
+           atomic_load(&volume->live.header->starts) != volume->unserved_starts;
+}
+
+int volumes_give_up(struct volumes *volumes, const char *id, uint64_t life)
+{
+    bool dead = make_dead(volumes, id, life, is_served);
     volumes_wake(volumes);
+    return dead;
 }
 
 /* Why nobody will serve it any more; NULL. */
@@ -183,6 +203,8 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
     (void)pthread_mutex_lock(&volumes->table);
     look_locked(volume, &look);
     (void)pthread_mutex_unlock(&volumes->table);
+    if (volume->told_life != look.life)
+        begin_telling(volume, look.life);
     if (look.steps > 0) {
         (void)snprintf(detail, sizeof detail, "pid %d, start %llu", (int)look.worker,
                        (unsigned long long)look.starts);
@@ -191,10 +213,8 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
     volume_probe_note(volumes, volume);
     const char *why = why_dead(volumes, volume, &look);
     tell_why_unserved(volumes, volume, &look, telling);
-    if (why) {
-        make_dead(volumes, volume);
+    if (why && make_dead(volumes, look.id, look.life, NULL))
         look.dead = true;
-    }
     /* Who abandons it knows. */
     if (turned(&volume->told_dead, look.dead && !look.detaching))
         tell(telling, look.id, "volume-dead", why ? why : "its connection has ended");

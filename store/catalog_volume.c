@@ -168,7 +168,8 @@ int catalog_volume_set_incident(struct catalog *catalog, const char *id, const c
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = catalog_stmt_run(catalog, err,
-                              "UPDATE volumes SET incident = ?, incident_ns = ? WHERE id = ?",
+                              "UPDATE volumes SET incident = ?1, incident_ns = CASE WHEN ?1 IS"
+                              " NULL THEN NULL ELSE ?2 END WHERE id = ?3",
                               "sis", incident, catalog_now(catalog), id);
     if (rc <= 0)
         return rc < 0 ? rc : fail_missing(id, err);

@@ -68,7 +68,7 @@ int catalog_volume_set_size(struct catalog *catalog, const char *id, int64_t siz
 /* Notes in which life of the host it was attached. */
 int catalog_volume_set_boot(struct catalog *catalog, const char *id, const char *boot,
                             struct err *err);
-/* Notes what happened to it, now. */
+/* Notes what happened to it, now; NULL: nothing did. */
 int catalog_volume_set_incident(struct catalog *catalog, const char *id, const char *incident,
                                 struct err *err);
 /* Removes the row of a volume in state removing or creating; others are ERR_CONFLICT. */

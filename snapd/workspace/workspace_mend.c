@@ -62,6 +62,16 @@ static bool is_given_up(const struct node *node, const struct volume_status *sta
     return status->failed || waits_too_long(node, status);
 }
 
+/* What was written down of a life of the volume that ended, or went on well, in the meantime. */
+static void take_back(struct node *node, const struct catalog_workspace *workspace)
+{
+    struct err failure = ERR_INIT;
+    const struct catalog_volume *volume = &workspace->volume;
+    if (catalog_volume_set_incident(node->catalog, volume->id, volume->incident, &failure) < 0)
+        log_event(LOG_WARN, "incident-not-taken-back", "workspace", workspace->name, "error",
+                  failure.text, NULL);
+}
+
 /* Below an unmount, which waits for the very writes that are held: it goes on when these have
  * ended, and the row stays its own. */
 static void fence_below(struct node *node, const struct catalog_workspace *workspace)
@@ -76,10 +86,13 @@ static void fence_below(struct node *node, const struct catalog_workspace *works
         return;
     workspace_tell_fenced(node, workspace, &status, incident);
     workspace_incident(node, workspace, "workspace-fenced", incident);
-    if (volumes_fence(node->volumes, id, workspace->wanted ? workspace->mount.path : NULL,
-                      &failure) < 0)
-        log_event(LOG_WARN, "workspace-not-mended", "workspace", workspace->name, "error",
-                  failure.text, NULL);
+    if (volumes_fence(node->volumes, id, status.life,
+                      workspace->wanted ? workspace->mount.path : NULL, &failure) == 0)
+        return;
+    log_event(LOG_WARN, "workspace-not-mended", "workspace", workspace->name, "error", failure.text,
+              NULL);
+    if (failure.code == ERR_CONFLICT)
+        take_back(node, workspace);
 }
 
 static bool is_unserved(const struct node *node, const struct volume_status *status)
@@ -104,7 +117,8 @@ static int give_up_unserved(struct node *node, const struct catalog_workspace *w
              (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S), status.text[0] ? ": " : "",
              status.text);
     workspace_incident(node, workspace, "workspace-given-up", incident);
-    volumes_give_up(node->volumes, workspace->volume.id);
+    if (!volumes_give_up(node->volumes, workspace->volume.id, status.life))
+        take_back(node, workspace);
     return -EBUSY;
 }
 
@@ -127,7 +141,7 @@ static int fence(struct node *node, const struct catalog_workspace *workspace,
     if (rc == 0)
         rc = FAULT_POINT("workspace.fence-recorded", err);
     if (rc == 0)
-        rc = volumes_fence(node->volumes, workspace->volume.id,
+        rc = volumes_fence(node->volumes, workspace->volume.id, status->life,
                            workspace->wanted ? workspace->mount.path : NULL, err);
     return rc;
 }
@@ -147,7 +161,7 @@ static int probe(struct node *node, const struct catalog_workspace *workspace)
     struct err why = ERR_INIT;
     if (volumes_status(node->volumes, workspace->volume.id, &status, &why) < 0 || !status.suspected)
         return 0;
-    int rc = volumes_probe(node->volumes, workspace->volume.id, &why);
+    int rc = volumes_probe(node->volumes, workspace->volume.id, status.life, &why);
     snprintf(text, sizeof text, "%d answered no request", (int)status.worker);
     if (rc == 1)
         workspace_event(node, "worker-silent", workspace->name, text);

@@ -24,42 +24,19 @@ enum {
     DETACH_MS = 5000,
 };
 
-static void attach_and_mount(struct volumes_site *site)
-{
-    struct err err = ERR_INIT;
-    site_ok(volumes_create(site->volumes, SITE_ID, SITE_SIZE, &err), &err);
-    site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
-}
-
-static void unmount_and_detach(struct volumes_site *site)
-{
-    struct err err = ERR_INIT;
-    site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
-    site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
-}
-
-static struct volume_status status(const struct volumes_site *site)
-{
-    struct err err = ERR_INIT;
-    struct volume_status ret;
-    site_ok(volumes_status(site->volumes, SITE_ID, &ret, &err), &err);
-    return ret;
-}
-
 static void test_content_stays(void **state)
 {
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_put(site, "a", 1, 3 << 20);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_expect_nothing(site);
     site_fsck(site);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
     site_check(site, "a", 1, 3 << 20);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_expect_nothing(site);
 }
 
@@ -68,13 +45,13 @@ static void test_repeats(void **state)
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
     bool mounted = true;
-    attach_and_mount(site);
-    attach_and_mount(site);
+    site_attach_and_mount(site);
+    site_attach_and_mount(site);
     site_put(site, "a", 2, 10000);
     site_ok(volumes_is_mounted(site->volumes, SITE_ID, site->mount, &mounted, &err), &err);
     assert_true(mounted);
-    unmount_and_detach(site);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_ok(volumes_is_mounted(site->volumes, SITE_ID, site->mount, &mounted, &err), &err);
     assert_false(mounted);
     site_ok(volumes_remove(site->volumes, SITE_ID, &err), &err);
@@ -91,12 +68,12 @@ static void test_status(void **state)
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
     site_ok(volumes_create(site->volumes, SITE_ID, SITE_SIZE, &err), &err);
-    struct volume_status detached = status(site);
+    struct volume_status detached = site_status(site);
     assert_false(detached.attached);
     assert_int_equal(detached.size, SITE_SIZE);
     assert_in_range(detached.local, 4096, 64 << 20);
-    attach_and_mount(site);
-    struct volume_status before = status(site);
+    site_attach_and_mount(site);
+    struct volume_status before = site_status(site);
     assert_true(before.attached);
     assert_false(before.detaching || before.dead || before.fenced);
     assert_int_equal(before.worker, site_pid(site, "varve-volume"));
@@ -104,15 +81,15 @@ static void test_status(void **state)
     assert_int_equal(before.starts, 1);
     assert_true(before.resends);
     site_put(site, "a", 3, 8 << 20);
-    struct volume_status after = status(site);
+    struct volume_status after = site_status(site);
     assert_in_range(after.local - before.local, 8 << 20, 16 << 20);
     assert_true(after.write_bytes - before.write_bytes >= 8 << 20);
     site_expect(volumes_remove(site->volumes, SITE_ID, &err), &err, ERR_CONFLICT, "attached");
     err = (struct err)ERR_INIT;
     site_expect(volumes_detach(site->volumes, SITE_ID, 100, &err), &err, ERR_CONFLICT, site->mount);
-    assert_false(status(site).detaching);
-    unmount_and_detach(site);
-    assert_int_equal(status(site).worker, 0);
+    assert_false(site_status(site).detaching);
+    site_unmount_and_detach(site);
+    assert_int_equal(site_status(site).worker, 0);
 }
 
 /* A held write is one request of the worker, and reads have requests left. */
@@ -124,19 +101,19 @@ static void test_queue(void **state)
         long value;
     } wanted[] = {{"max_sectors_kb", VOLUME_MAX_WRITE / 1024},
                   {"nr_requests", VOLUME_LOOP_REQUESTS}};
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
         char path[768];
         char text[32] = "";
         (void)snprintf(path, sizeof path, "/sys/block/%s/queue/%s",
-                       status(site).device + strlen("/dev/"), wanted[i].name);
+                       site_status(site).device + strlen("/dev/"), wanted[i].name);
         cleanup_fd int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0 && errno == EROFS)
             continue; /* a container: said in the docs */
         assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
         assert_int_equal(strtol(text, NULL, 10), wanted[i].value);
     }
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
 }
 
 /* --- more than one --- */
@@ -169,7 +146,7 @@ static void test_two_attach(void **state)
         (void)pthread_join(all[i].thread, NULL);
         site_ok(all[i].rc, &all[i].err);
     }
-    assert_int_equal(status(site).starts, 1);
+    assert_int_equal(site_status(site).starts, 1);
     site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
     site_expect_nothing(site);
 }
@@ -181,7 +158,7 @@ static void test_busy_mount(void **state)
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
     char pid[32];
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_writer_start(site);
     site_writer_wait(site, 2);
     (void)snprintf(pid, sizeof pid, "(%d)", (int)site->writer);
@@ -192,7 +169,7 @@ static void test_busy_mount(void **state)
     site_writer_wait(site, 2);
     site_writer_stop(site);
     (void)close(steal_fd(&dir));
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_fsck(site);
 }
 
@@ -204,7 +181,7 @@ static void test_mounts_in_the_way(void **state)
     const char *const points[] = {below, site->mount};
     const char *const says[] = {"is in use by what is mounted at",
                                 "something else than the volume is mounted at"};
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     (void)snprintf(below, sizeof below, "%s/below", site->mount);
     assert_int_equal(mkdir(below, 0700), 0);
     for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
@@ -217,32 +194,8 @@ static void test_mounts_in_the_way(void **state)
         site_expect(rc, &err, ERR_CONFLICT, text);
         assert_string_equal(err.hint, "unmount that first");
     }
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_expect_nothing(site);
-}
-
-/* A process that keeps the mounts of this moment in a namespace of its own. */
-static pid_t start_namespace(void)
-{
-    int ready[2];
-    char byte;
-    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        /* A copy of /dev/fuse would keep the connection. */
-        bool ok = dup2(ready[1], 2) == 2 && close_range(3, ~0U, 0) == 0 &&
-                  unshare(CLONE_NEWNS) == 0 &&
-                  mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
-        if (ok && write(2, "x", 1) == 1)
-            (void)sleep(120);
-        _exit(1);
-    }
-    (void)close(ready[1]);
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    (void)close(ready[0]);
-    return pid;
 }
 
 static void test_other_namespace(void **state)
@@ -250,16 +203,15 @@ static void test_other_namespace(void **state)
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
     char text[32];
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_put(site, "a", 4, 100000);
-    pid_t pid = start_namespace();
+    pid_t pid = site_start_namespace();
     site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
     int rc = volumes_detach(site->volumes, SITE_ID, 300, &err);
     (void)snprintf(text, sizeof text, "(%d)", (int)pid);
-    (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, 0);
+    site_end_namespace(pid);
     site_expect(rc, &err, ERR_CONFLICT, text);
-    assert_true(status(site).detaching);
+    assert_true(site_status(site).detaching);
     err = (struct err)ERR_INIT;
     site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
     site_expect_nothing(site);
@@ -272,8 +224,8 @@ static void test_attach_while_held(void **state)
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
     char path[512];
-    attach_and_mount(site);
-    pid_t pid = start_namespace();
+    site_attach_and_mount(site);
+    pid_t pid = site_start_namespace();
     site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
     int detached = volumes_detach(site->volumes, SITE_ID, 100, NULL);
     int attached = volumes_attach(site->volumes, SITE_ID, &err);
@@ -281,17 +233,16 @@ static void test_attach_while_held(void **state)
     cleanup_fd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     bool written = fd >= 0 && write(fd, "still here", 10) == 10 && fsync(fd) == 0;
     (void)close(steal_fd(&fd));
-    (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, 0);
+    site_end_namespace(pid);
     assert_true(detached < 0);
     site_expect(attached, &err, ERR_CONFLICT, "in use");
     assert_true(written);
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     (void)snprintf(path, sizeof path, "%s/a", site->mount);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, 10);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_expect_nothing(site);
     site_fsck(site);
 }
@@ -301,7 +252,7 @@ static void test_abandon(void **state)
 {
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_put(site, "a", 5, 1 << 20);
     cleanup_fd int dir = open(site->mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     site_ok(volumes_abandon(site->volumes, SITE_ID, site->mount, true, &err), &err);
@@ -309,7 +260,7 @@ static void test_abandon(void **state)
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
     site_check(site, "a", 5, 1 << 20);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     (void)close(steal_fd(&dir));
     site_fsck(site);
 }
@@ -321,12 +272,12 @@ static void test_resize(void **state)
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
     struct statvfs fs;
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_writer_start(site);
     site_writer_wait(site, 3);
     /* 1: this host may not grow what is in use. */
     site_ok(volumes_resize(site->volumes, SITE_ID, 2 * SITE_SIZE, site->mount, &err), &err);
-    assert_int_equal(status(site).size, 2 * SITE_SIZE);
+    assert_int_equal(site_status(site).size, 2 * SITE_SIZE);
     site_writer_wait(site, 3);
     site_writer_stop(site);
     if (volumes_resize(site->volumes, SITE_ID, 2 * SITE_SIZE, site->mount, &err) == 1) {
@@ -340,7 +291,7 @@ static void test_resize(void **state)
     site_check(site, "large", 6, SITE_SIZE + (8 << 20));
     site_expect(volumes_resize(site->volumes, SITE_ID, SITE_SIZE, site->mount, &err), &err,
                 ERR_INVALID, "only grow");
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_fsck(site);
     err = (struct err)ERR_INIT;
     /* Unmounted: the next mount grows the file system. */
@@ -350,7 +301,7 @@ static void test_resize(void **state)
     site_check(site, "large", 6, SITE_SIZE + (8 << 20));
     assert_int_equal(statvfs(site->mount, &fs), 0);
     assert_true(fs.f_blocks * fs.f_frsize > 2 * SITE_SIZE + SITE_SIZE / 2);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_fsck(site);
 }
 
@@ -359,8 +310,8 @@ static void test_trim(void **state)
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
     char path[256];
-    attach_and_mount(site);
-    uint64_t empty = status(site).local;
+    site_attach_and_mount(site);
+    uint64_t empty = site_status(site).local;
     site_put(site, "a", 7, 32 << 20);
     site_put(site, "b", 8, 1 << 20);
     (void)snprintf(path, sizeof path, "%s/a", site->mount);
@@ -368,12 +319,12 @@ static void test_trim(void **state)
     /* ext4 trims what its journal has let go of. */
     cleanup_fd int dir = open(site->mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(syncfs(dir), 0);
-    assert_true(status(site).local >= empty + (32 << 20));
+    assert_true(site_status(site).local >= empty + (32 << 20));
     site_ok(volumes_trim(site->volumes, SITE_ID, site->mount, &err), &err);
-    assert_in_range(status(site).local, 0, empty + (4 << 20));
+    assert_in_range(site_status(site).local, 0, empty + (4 << 20));
     site_check(site, "b", 8, 1 << 20);
     (void)close(steal_fd(&dir));
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_fsck(site);
 }
 
@@ -382,16 +333,16 @@ static void test_unmounted_by_hand(void **state)
 {
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_put(site, "a", 10, 1 << 20);
     assert_int_equal(umount(site->mount), 0);
-    for (int i = 0; i < 2000 && status(site).device[0] != '\0'; i++)
+    for (int i = 0; i < 2000 && site_status(site).device[0] != '\0'; i++)
         (void)usleep(1000);
-    assert_string_equal(status(site).device, "");
-    assert_true(status(site).attached);
+    assert_string_equal(site_status(site).device, "");
+    assert_true(site_status(site).attached);
     site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
     site_check(site, "a", 10, 1 << 20);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_expect_nothing(site);
 }
 
@@ -400,16 +351,16 @@ static void test_unmount_fenced(void **state)
 {
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_put(site, "a", 11, 1 << 20);
-    site_ok(volumes_fence(site->volumes, SITE_ID, site->mount, &err), &err);
-    unmount_and_detach(site);
+    site_ok(volumes_fence(site->volumes, SITE_ID, site_status(site).life, site->mount, &err), &err);
+    site_unmount_and_detach(site);
     site_expect_nothing(site);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    assert_false(status(site).fenced);
+    assert_false(site_status(site).fenced);
     site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
     site_check(site, "a", 11, 1 << 20);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_fsck(site);
 }
 
@@ -417,10 +368,10 @@ static void test_fence(void **state)
 {
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_put(site, "a", 9, 1 << 20);
-    site_ok(volumes_fence(site->volumes, SITE_ID, site->mount, &err), &err);
-    assert_true(status(site).fenced);
+    site_ok(volumes_fence(site->volumes, SITE_ID, site_status(site).life, site->mount, &err), &err);
+    assert_true(site_status(site).fenced);
     char path[256];
     (void)snprintf(path, sizeof path, "%s/b", site->mount);
     assert_int_equal(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644), -1);
@@ -429,7 +380,7 @@ static void test_fence(void **state)
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
     site_check(site, "a", 9, 1 << 20);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     site_fsck(site);
 }
 
@@ -448,11 +399,11 @@ static void test_each(void **state)
     int seen = 0;
     site_ok(volumes_each(site->volumes, count, &seen, &err), &err);
     assert_int_equal(seen, 0);
-    attach_and_mount(site);
+    site_attach_and_mount(site);
     site_ok(volumes_each(site->volumes, count, &seen, &err), &err);
     assert_int_equal(seen, 1);
     volumes_limit(site->volumes, SITE_ID, 1 << 20, 0);
-    unmount_and_detach(site);
+    site_unmount_and_detach(site);
     volumes_limit(site->volumes, SITE_ID, 0, 0);
     site_ok(volumes_each(site->volumes, count, &seen, &err), &err);
     assert_int_equal(seen, 1);

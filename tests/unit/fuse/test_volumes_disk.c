@@ -38,23 +38,6 @@ static void begin(struct volumes_site *site, bool mount)
         site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
 }
 
-static struct live_map_header *live_of(struct volumes_site *site)
-{
-    struct volume *volume = volume_peek(site->volumes, SITE_ID);
-    assert_non_null(volume);
-    struct live_map_header *header = volume->live.header;
-    volume_unpeek(site->volumes, volume);
-    return header;
-}
-
-static struct volume_status status_of(struct volumes_site *site)
-{
-    struct volume_status status;
-    struct err err = ERR_INIT;
-    site_ok(volumes_status(site->volumes, SITE_ID, &status, &err), &err);
-    return status;
-}
-
 static void count_failed(void *arg, const char *id, const char *event, const char *detail)
 {
     (void)id;
@@ -124,12 +107,12 @@ static void test_a_sync_that_failed(void **state)
     struct err err = ERR_INIT;
     int told = 0;
     begin(site, true);
-    struct live_map_header *header = live_of(site);
-    assert_false(status_of(site).failed);
+    struct live_map_header *header = site_live(site);
+    assert_false(site_status(site).failed);
     atomic_store(&header->failed_num, EIO);
     (void)atomic_fetch_or(&header->facts, LIVE_FACT_FAILED);
-    assert_true(status_of(site).failed);
-    assert_int_equal(status_of(site).failed_num, EIO);
+    assert_true(site_status(site).failed);
+    assert_int_equal(site_status(site).failed_num, EIO);
     for (int i = 0; i < 3; i++)
         volumes_watch(site->volumes, 0, count_failed, &told);
     assert_int_equal(told, 1);
@@ -142,7 +125,7 @@ static void test_a_sync_that_failed(void **state)
     site_expect_nothing(site);
     /* It was the connection's own. */
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    assert_false(status_of(site).failed);
+    assert_false(site_status(site).failed);
     site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
 }
 
@@ -155,7 +138,7 @@ static void test_discard(void **state)
     site_expect(volumes_discard(site->volumes, SITE_ID, &err), &err, ERR_CONFLICT, site->mount);
     err = (struct err)ERR_INIT;
     site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
-    (void)atomic_fetch_or(&live_of(site)->facts, LIVE_FACT_FAILED);
+    (void)atomic_fetch_or(&site_live(site)->facts, LIVE_FACT_FAILED);
     site_expect(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err, ERR_IO, "sync");
     err = (struct err)ERR_INIT;
     /* Somebody holds it. */
@@ -165,7 +148,7 @@ static void test_discard(void **state)
     assert_true(fd >= 0);
     site_expect(volumes_discard(site->volumes, SITE_ID, &err), &err, ERR_CONFLICT, "in use");
     err = (struct err)ERR_INIT;
-    assert_true(status_of(site).detaching);
+    assert_true(site_status(site).detaching);
     (void)close(fd);
     site_ok(volumes_discard(site->volumes, SITE_ID, &err), &err);
     site_expect_nothing(site);
@@ -204,9 +187,9 @@ static void test_waiting_outlives_workers(void **state)
     struct volumes_site *site = *state;
     struct err err = ERR_INIT;
     begin(site, false);
-    struct live_map_header *header = live_of(site);
+    struct live_map_header *header = site_live(site);
     uint64_t since = now_ns() - 100 * NS_PER_S;
-    assert_int_equal(status_of(site).held_ns, 0);
+    assert_int_equal(site_status(site).held_ns, 0);
     show_waiting(header, 5, since);
     watch(site);
     for (int i = 0; i < 3; i++) {
@@ -214,26 +197,26 @@ static void test_waiting_outlives_workers(void **state)
         assert_int_equal(atomic_load(&header->held), 0);
         watch(site);
         /* What waited has not come back yet. */
-        assert_int_equal(status_of(site).held, 0);
-        assert_in_range(status_of(site).held_ns, 100 * NS_PER_S, 200 * NS_PER_S);
+        assert_int_equal(site_status(site).held, 0);
+        assert_in_range(site_status(site).held_ns, 100 * NS_PER_S, 200 * NS_PER_S);
         show_waiting(header, 5, now_ns());
         watch(site);
-        assert_int_equal(status_of(site).held, 5);
-        assert_in_range(status_of(site).held_ns, 100 * NS_PER_S, 200 * NS_PER_S);
+        assert_int_equal(site_status(site).held, 5);
+        assert_in_range(site_status(site).held_ns, 100 * NS_PER_S, 200 * NS_PER_S);
     }
     /* There is room, and it is seen when all that waited would be back. */
     show_waiting(header, 0, 0);
-    for (int i = 0; i < 100 && status_of(site).held_ns > 0; i++) {
+    for (int i = 0; i < 100 && site_status(site).held_ns > 0; i++) {
         (void)usleep(100000);
         watch(site);
     }
-    assert_int_equal(status_of(site).held_ns, 0);
+    assert_int_equal(site_status(site).held_ns, 0);
     show_waiting(header, 1, now_ns());
     watch(site);
-    assert_true(status_of(site).held_ns < 50 * NS_PER_S);
+    assert_true(site_status(site).held_ns < 50 * NS_PER_S);
     show_waiting(header, 0, 0);
     watch(site);
-    assert_int_equal(status_of(site).held_ns, 0); /* at once: nobody has died */
+    assert_int_equal(site_status(site).held_ns, 0); /* at once: nobody has died */
     site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
     site_expect_nothing(site);
 }

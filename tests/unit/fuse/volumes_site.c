@@ -11,13 +11,16 @@
 #include "fdio.h"
 #include "log.h"
 #include "spawn.h"
+#include "volumes_internal.h"
 
 #include <ctype.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -140,6 +143,67 @@ int site_teardown(void **state)
     struct scratch *scratch = site->scratch;
     free(site);
     return scratch_teardown((void **)&scratch);
+}
+
+struct volume_status site_status(const struct volumes_site *site)
+{
+    struct err err = ERR_INIT;
+    struct volume_status status;
+    site_ok(volumes_status(site->volumes, SITE_ID, &status, &err), &err);
+    return status;
+}
+
+struct live_map_header *site_live(const struct volumes_site *site)
+{
+    struct volume *volume = volume_peek(site->volumes, SITE_ID);
+    assert_non_null(volume);
+    struct live_map_header *header = volume->live.header;
+    volume_unpeek(site->volumes, volume);
+    return header;
+}
+
+void site_attach_and_mount(struct volumes_site *site)
+{
+    struct err err = ERR_INIT;
+    site_ok(volumes_create(site->volumes, SITE_ID, SITE_SIZE, &err), &err);
+    site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+}
+
+void site_unmount_and_detach(struct volumes_site *site)
+{
+    struct err err = ERR_INIT;
+    site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
+    site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
+}
+
+pid_t site_start_namespace(void)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        /* A copy of /dev/fuse would keep the connection. */
+        bool ok = dup2(ready[1], 2) == 2 && close_range(3, ~0U, 0) == 0 &&
+                  unshare(CLONE_NEWNS) == 0 &&
+                  mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+        if (ok && write(2, "x", 1) == 1)
+            (void)sleep(120);
+        _exit(1);
+    }
+    (void)close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    (void)close(ready[0]);
+    return pid;
+}
+
+void site_end_namespace(pid_t pid)
+{
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
 }
 
 void site_expect(int rc, const struct err *err, enum err_code code, const char *part)

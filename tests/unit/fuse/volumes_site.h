@@ -6,6 +6,7 @@
 #pragma once
 
 #include "err.h"
+#include "live_map.h"
 #include "scratch.h"
 #include "volumes.h"
 
@@ -50,6 +51,16 @@ int site_setup_bare(void **state); /* without */
 
 void site_open(struct volumes_site *site);
 void site_close(struct volumes_site *site);
+
+struct volume_status site_status(const struct volumes_site *site);
+/* The header of the live map of the volume, which is attached. */
+struct live_map_header *site_live(const struct volumes_site *site);
+/* Made if it is not there, attached, mounted at ->mount; and the way back. */
+void site_attach_and_mount(struct volumes_site *site);
+void site_unmount_and_detach(struct volumes_site *site);
+/* A process that keeps the mounts of this moment in a namespace of its own. */
+pid_t site_start_namespace(void);
+void site_end_namespace(pid_t pid);
 
 /* The word after "err" of a failure; fails the test when there was none. */
 void site_expect(int rc, const struct err *err, enum err_code code, const char *part);

@@ -337,6 +337,12 @@ int volumes_resize(struct volumes *volumes, const char *id, uint64_t size, const
     return path && v->cannot_grow;
 }
 
+/* An attach begins a life. */
+static uint64_t life_of(const struct fake_volume *v)
+{
+    return v->attached || v->dead ? (uint64_t)v->attaches : 0;
+}
+
 int volumes_status(struct volumes *volumes, const char *id, struct volume_status *ret,
                    struct err *err)
 {
@@ -355,6 +361,7 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
                                   .held = v->held,
                                   .held_ns = v->held_ns,
                                   .unserved_ns = v->unserved_ns,
+                                  .life = life_of(v),
                                   .suspected = v->suspected,
                                   .starts = 1,
                                   .read_bytes = v->read_bytes,
@@ -399,7 +406,8 @@ int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t c
     return rc < 0 ? rc : 0;
 }
 
-int volumes_fence(struct volumes *volumes, const char *id, const char *path, struct err *err)
+int volumes_fence(struct volumes *volumes, const char *id, uint64_t life, const char *path,
+                  struct err *err)
 {
     (void)volumes;
     (void)path;
@@ -408,6 +416,8 @@ int volumes_fence(struct volumes *volumes, const char *id, const char *path, str
     struct fake_volume *v = rc < 0 ? NULL : find_made(id, err);
     if (!v)
         return rc < 0 ? rc : -ENOENT;
+    if (life != life_of(v))
+        return err_fail(err, ERR_CONFLICT, "another life of volume %s is meant", id);
     v->fenced = true;
     v->held = v->held_ns = 0;
     v->fences++;
@@ -486,21 +496,26 @@ void volumes_stop(struct volumes *volumes)
     (void)volumes;
 }
 
-int volumes_probe(struct volumes *volumes, const char *id, struct err *err)
+int volumes_probe(struct volumes *volumes, const char *id, uint64_t life, struct err *err)
 {
     (void)volumes;
     struct fake_volume *v = fake_volume(id);
+    assert_int_equal(life, life_of(v));
     v->suspected = false;
     v->probes++;
     return v->probe_rc < 0 ? err_fail(err, ERR_CONFLICT, "the host's disk does not answer")
                            : v->probe_rc;
 }
 
-void volumes_give_up(struct volumes *volumes, const char *id)
+int volumes_give_up(struct volumes *volumes, const char *id, uint64_t life)
 {
     (void)volumes;
-    fake_volume(id)->dead = true;
-    fake_volume(id)->unserved_ns = 0;
+    struct fake_volume *v = fake_volume(id);
+    if (v->serves_again || life != life_of(v))
+        return 0;
+    v->dead = true;
+    v->unserved_ns = 0;
+    return 1;
 }
 
 void volumes_wake(struct volumes *volumes)

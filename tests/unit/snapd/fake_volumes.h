@@ -32,7 +32,8 @@ struct fake_volume {
     uint64_t held;
     uint64_t held_ns;
     uint64_t unserved_ns;
-    const char *text; /* why nobody serves it; NULL */
+    bool serves_again; /* when it is given up for that */
+    const char *text;  /* why nobody serves it; NULL */
     bool suspected;
     int probes;
     int probe_rc; /* of the next one; below 0 with ERR_CONFLICT */

@@ -70,6 +70,22 @@ static void test_what_nobody_serves_is_given_up(void **state)
                            "no other one could serve it: the map is damaged; its journal"));
 }
 
+/* A worker began to serve while that was written down. */
+static void test_what_is_served_in_the_last_moment(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    volume->unserved_ns = (uint64_t)world->node->volume.disk_wait_ns;
+    volume->serves_again = true;
+    assert_true(mend(world));
+    assert_false(volume->dead);
+    assert_string_equal(workspace_world_incident(world, "w"), "");
+    volume->unserved_ns = 0;
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    assert_int_equal(volume->abandons, 0);
+}
+
 /* Found whoever works on the workspace, as he may wait for it; what is done is seen by keeper. */
 static void test_a_worker_that_beats_and_does_not_answer(void **state)
 {
@@ -132,17 +148,39 @@ static void test_what_dies_again_and_again(void **state)
     assert_string_equal(workspace_world_state(world, "w"), "mounted");
 }
 
+/* As a job has it that unmounts. */
+static void begin_unmount(struct workspace_world *world)
+{
+    const char *id = fake_volumes_only()->id;
+    struct catalog *catalog = world->node->catalog;
+    assert_int_equal(catalog_volume_set_state(catalog, id, CATALOG_VOLUME_DETACHING, NULL), 0);
+    assert_int_equal(catalog_mount_set_state(catalog, id, CATALOG_MOUNT_UNMOUNTING, NULL), 0);
+    assert_int_equal(workspace_claim_try(world->node->workspaces, "w", NULL), 1);
+}
+
+/* There was room again, and it was unmounted before it was fenced. */
+static void test_an_unmount_that_ends_in_the_last_moment(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    assert_int_equal(
+        catalog_volume_set_incident(world->node->catalog, volume->id, "from before", NULL), 0);
+    begin_unmount(world);
+    volume->held = 1;
+    volume->held_ns = (uint64_t)world->node->volume.disk_wait_ns;
+    fake_volumes_fail("fence", ERR_CONFLICT, "it was detached", 1);
+    assert_true(mend(world));
+    assert_int_equal(volume->fences, 0);
+    assert_string_equal(workspace_world_incident(world, "w"), "from before");
+    workspace_claim_release(world->node->workspaces, "w");
+}
+
 /* An unmount waits for the very writes that are held, so nobody else gets the workspace. */
 static void test_an_unmount_that_waits_for_the_disk(void **state)
 {
     struct workspace_world *world = *state;
     struct fake_volume *volume = fake_volumes_only();
-    struct catalog *catalog = world->node->catalog;
-    assert_int_equal(catalog_volume_set_state(catalog, volume->id, CATALOG_VOLUME_DETACHING, NULL),
-                     0);
-    assert_int_equal(catalog_mount_set_state(catalog, volume->id, CATALOG_MOUNT_UNMOUNTING, NULL),
-                     0);
-    assert_int_equal(workspace_claim_try(world->node->workspaces, "w", NULL), 1);
+    begin_unmount(world);
     volume->held = 1;
     volume->held_ns = (uint64_t)world->node->volume.disk_wait_ns - 1;
     assert_false(mend(world));
@@ -412,8 +450,10 @@ int main(void)
         with_mounted(test_what_is_well_is_left_alone),
         with_mounted(test_the_dead_come_back),
         with_mounted(test_what_nobody_serves_is_given_up),
+        with_mounted(test_what_is_served_in_the_last_moment),
         with_mounted(test_a_worker_that_beats_and_does_not_answer),
         with_mounted(test_what_dies_again_and_again),
+        with_mounted(test_an_unmount_that_ends_in_the_last_moment),
         with_mounted(test_an_unmount_that_waits_for_the_disk),
         with_mounted(test_one_that_stays_dead),
         with_mounted(test_a_claimed_one_is_left_for_later),

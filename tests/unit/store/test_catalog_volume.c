@@ -162,6 +162,11 @@ static void test_boots_and_incidents(void **state)
     assert_string_equal(volume.incident, "it fell");
     assert_int_equal(volume.incident_ns, 8000);
     catalog_volume_free(&volume);
+    assert_int_equal(catalog_volume_set_incident(fixture->catalog, "v", NULL, NULL), 0);
+    volume = get(fixture, "v");
+    assert_null(volume.incident);
+    assert_int_equal(volume.incident_ns, 0);
+    catalog_volume_free(&volume);
 }
 
 static void test_only_what_is_on_its_way_out_is_removed(void **state)
