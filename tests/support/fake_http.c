@@ -15,39 +15,60 @@ enum {
     BODY_KEPT = 64 * 1024,
 };
 
-struct fake_http {
-    struct fake_server *server;
-    pthread_mutex_t lock;
-    struct fake_http_rule rules[RULES_MAX];           /* guarded by lock */
-    size_t rule_count;                                /* guarded by lock */
-    struct fake_http_request *requests[REQUESTS_MAX]; /* guarded by lock */
-    size_t request_count;                             /* guarded by lock */
+/* The thread of its connection may still read one that a test has forgotten, so all of them stay
+ * until these threads have ended. */
+struct kept {
+    struct kept *next;
+    struct fake_http_request request;
 };
 
-static void request_free(struct fake_http_request *request)
+struct fake_http {
+    struct fake_server *server;
+    pthread_mutex_t lock; /* all that follows, and the body of a request that a test may look at */
+    struct fake_http_rule rules[RULES_MAX];
+    size_t rule_count;
+    struct kept *kept;                                /* owned */
+    struct fake_http_request *requests[REQUESTS_MAX]; /* since fake_http_set(); borrowed */
+    size_t request_count;
+};
+
+static void kept_free(struct kept *kept)
 {
-    free(request->target);
-    free(request->headers);
-    free(request->body);
-    free(request);
+    free(kept->request.target);
+    free(kept->request.headers);
+    free(kept->request.body);
+    free(kept);
 }
 
-static struct fake_http_request *parse_head(char *head)
+static uint64_t length_of(const struct fake_http_request *request)
 {
-    struct fake_http_request *request = calloc(1, sizeof *request);
+    const char *length = fake_http_header(request, "Content-Length");
+    return length ? strtoull(length, NULL, 10) : 0;
+}
+
+static struct kept *parse_head(char *head)
+{
     char *line_end = strstr(head, "\r\n");
     *line_end = '\0';
     char *space = strchr(head, ' ');
     char *target_end = space ? strchr(space + 1, ' ') : NULL;
+    struct kept *kept = calloc(1, sizeof *kept);
+    if (!kept)
+        return NULL;
+    struct fake_http_request *request = &kept->request;
     if (!target_end || space - head >= (ptrdiff_t)sizeof request->method) {
-        free(request);
+        free(kept);
         return NULL;
     }
     memcpy(request->method, head, (size_t)(space - head));
     request->target = strndup(space + 1, (size_t)(target_end - space - 1));
     request->headers = strdup(line_end + 2);
-    request->body = calloc(1, BODY_KEPT + 1);
-    return request;
+    uint64_t length = request->headers ? length_of(request) : 0;
+    request->body = calloc(1, (length < BODY_KEPT ? (size_t)length : BODY_KEPT) + 1);
+    if (request->target && request->headers && request->body)
+        return kept;
+    kept_free(kept);
+    return NULL;
 }
 
 const char *fake_http_header(const struct fake_http_request *request, const char *name)
@@ -68,20 +89,22 @@ const char *fake_http_header(const struct fake_http_request *request, const char
     return NULL;
 }
 
-static bool read_body(struct fake_conn *conn, struct fake_http_request *request)
+static bool read_body(struct fake_http *fake, struct fake_conn *conn,
+                      struct fake_http_request *request)
 {
-    const char *length = fake_http_header(request, "Content-Length");
-    uint64_t left = length ? strtoull(length, NULL, 10) : 0;
+    uint64_t left = length_of(request);
     static _Thread_local char chunk[64 * 1024];
     while (left > 0) {
         ssize_t n = fake_conn_read(conn, chunk, left < sizeof chunk ? (size_t)left : sizeof chunk);
         if (n <= 0)
             return false;
+        pthread_mutex_lock(&fake->lock);
         if (request->body_len < BODY_KEPT) {
             size_t room = BODY_KEPT - (size_t)request->body_len;
             memcpy(request->body + request->body_len, chunk, (size_t)n < room ? (size_t)n : room);
         }
         request->body_len += (uint64_t)n;
+        pthread_mutex_unlock(&fake->lock);
         left -= (uint64_t)n;
     }
     return true;
@@ -95,13 +118,15 @@ static bool fits(const struct fake_http_rule *rule, const struct fake_http_reque
 
 /* Records the request, which the server then owns, and finds its rule. The response is a copy, as
  * the test may go on as soon as it has read the last byte; *ret_copy is for the caller to free. */
-static struct fake_http_rule record(struct fake_http *fake, struct fake_http_request *request,
-                                    char **ret_copy)
+static struct fake_http_rule record(struct fake_http *fake, struct kept *kept, char **ret_copy)
 {
+    struct fake_http_request *request = &kept->request;
     static const struct fake_http_rule none = {
         .path = "", .response = "HTTP/1.1 500 no rule\r\nContent-Length: 0\r\n\r\n"};
     struct fake_http_rule found = none;
     pthread_mutex_lock(&fake->lock);
+    kept->next = fake->kept;
+    fake->kept = kept;
     if (fake->request_count < REQUESTS_MAX)
         fake->requests[fake->request_count++] = request;
     for (size_t i = 0; i < fake->rule_count; i++) {
@@ -145,17 +170,18 @@ static bool serve_one(struct fake_http *fake, struct fake_conn *conn, char *head
 {
     if (!fake_conn_read_head(conn, head, HEAD_MAX))
         return false;
-    struct fake_http_request *request = parse_head(head);
-    if (!request)
+    struct kept *kept = parse_head(head);
+    if (!kept)
         return false;
+    struct fake_http_request *request = &kept->request;
     request->client_cert = fake_conn_has_cert(conn);
     cleanup_free char *response = NULL;
-    struct fake_http_rule rule = record(fake, request, &response);
+    struct fake_http_rule rule = record(fake, kept, &response);
     if (!rule.skip_body) {
         static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
         if (fake_http_header(request, "Expect") && !rule.no_continue)
             (void)fake_conn_write(conn, go_on, sizeof go_on - 1);
-        if (!read_body(conn, request))
+        if (!read_body(fake, conn, request))
             return false;
     }
     if (rule.delay_ms > 0)
@@ -194,19 +220,16 @@ int fake_http_start(const char *cert, const char *key, const char *client_ca,
     return 0;
 }
 
-static void forget_requests(struct fake_http *fake)
-{
-    for (size_t i = 0; i < fake->request_count; i++)
-        request_free(fake->requests[i]);
-    fake->request_count = 0;
-}
-
 void fake_http_stop(struct fake_http *fake)
 {
     if (!fake)
         return;
     fake_server_stop(fake->server);
-    forget_requests(fake);
+    while (fake->kept) {
+        struct kept *next = fake->kept->next;
+        kept_free(fake->kept);
+        fake->kept = next;
+    }
     pthread_mutex_destroy(&fake->lock);
     free(fake);
 }
@@ -219,7 +242,7 @@ int fake_http_port(const struct fake_http *fake)
 void fake_http_set(struct fake_http *fake, const struct fake_http_rule *rules, size_t count)
 {
     pthread_mutex_lock(&fake->lock);
-    forget_requests(fake);
+    fake->request_count = 0;
     fake->rule_count = count < RULES_MAX ? count : RULES_MAX;
     memcpy(fake->rules, rules, fake->rule_count * sizeof *rules);
     pthread_mutex_unlock(&fake->lock);

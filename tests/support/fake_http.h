@@ -4,7 +4,8 @@
  * request is recorded. With a certificate it speaks TLS and records whether the peer showed one.
  * It knows just enough of HTTP to read a request: Content-Length, chunked bodies never.
  *
- * Connections are fake_server.h's. fake_http_set() is for times without requests.
+ * Connections are fake_server.h's. Tests may change the rules while requests are under way: each is
+ * answered by the rules that it met.
  */
 #pragma once
 
@@ -59,7 +60,7 @@ int fake_http_port(const struct fake_http *fake);
 void fake_http_set(struct fake_http *fake, const struct fake_http_rule *rules, size_t count);
 
 /* How many requests came since, and the i-th one; NULL when there is none. It lives until
- * fake_http_set() or fake_http_stop(). */
+ * fake_http_stop(); what its body has is sure when it was answered. */
 size_t fake_http_count(struct fake_http *fake);
 const struct fake_http_request *fake_http_at(struct fake_http *fake, size_t i);
 /* How many connections were made since the start. */
