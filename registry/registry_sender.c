@@ -240,6 +240,7 @@ static int shrink(struct registry_sender *sender, uint64_t len, struct err *err)
         return fail_too_large(sender, len, err);
     uint64_t half = len / 2 > floor ? len / 2 : floor;
     sender->chunk = half < REGISTRY_CHUNK_BYTES ? half : REGISTRY_CHUNK_BYTES;
+    sender->asks = 0; /* there are only so many halves */
     sender->shrunk = true;
     sender->way = REGISTRY_WAY_CHUNKS;
     return 0;
@@ -307,7 +308,6 @@ static int mend_chunk(struct registry_sender *sender, int step,
     if (body->size <= least_chunk(sender))
         return 0;
     /* 416, though this is its offset: some mean by it that there are too many bytes. */
-    sender->asks = 0; /* there are only so many halves */
     return shrink(sender, body->size, err);
 }
 

@@ -24,7 +24,8 @@
 
 enum {
     REGISTRY_CHUNK_MIN = 1 << 20, /* bytes; a registry that refuses so few is not pushed to */
-    REGISTRY_CHUNK_BYTES = 8 << 20,
+    /* What is sent again after a lost connection stays below 16 MiB. */
+    REGISTRY_CHUNK_BYTES = 15 << 20,
 };
 
 struct registry_session {

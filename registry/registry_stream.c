@@ -127,7 +127,7 @@ static int open_session(struct stream *stream, struct err *err)
     if (chunk > STREAM_BUFFER_MAX)
         return err_fail(err, ERR_UNSUPPORTED,
                         "the registry takes no chunks of less than %" PRIu64 " bytes", chunk);
-    stream->room = (chunk > REGISTRY_CHUNK_BYTES ? (size_t)chunk : REGISTRY_CHUNK_BYTES) + 1;
+    stream->room = (size_t)chunk + 1;
     stream->bytes = malloc(stream->room);
     sender->source.bytes = stream->bytes;
     return stream->bytes ? 0 : err_errno(err, ENOMEM, "cannot keep a chunk of an upload");

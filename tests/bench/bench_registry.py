@@ -1,8 +1,9 @@
-"""Pushes and pulls against skopeo, over loopback to Debian's docker-registry.
+"""Pushes and pulls against skopeo and podman, over loopback to Debian's docker-registry.
 
 Layers hold random bytes, so that nothing but moving them costs. skopeo moves blobs from or to an
-OCI layout and syncs nothing; varve's pull also turns each layer into a file system image, both
-synced, and its push asks for every blob once more at the end. Each push goes to a registry without a blob, each pull to an empty node.
+OCI layout and syncs nothing; podman's pull unpacks the layers and keeps no blob; varve's pull keeps
+the blobs and turns each layer into a file system image, both synced, and its push asks for every
+blob once more at the end. Each push goes to a registry without a blob, each pull to an empty node.
 """
 import os
 import shutil
@@ -65,23 +66,32 @@ def registry(site, rounds):
     """A large layer and ten layers, each way."""
     for label, (count, size_mib) in SHAPES.items():
         layout = make_layout(site, label, count, size_mib)
-        site.fresh_disk()
+        site.fresh_disk(direct=True)
         pushes = Pushes(site, layout)
         group(f"Push of {label}", [pushes.skopeo, pushes.varve], rounds)
         host = fresh_registry(site).host
         site.push(layout, "bench")
+        environment = site.podman_environment()
         target = os.path.join(site.disk, "copy")
         copy = ("skopeo copy -q --preserve-digests --src-tls-verify=false "
                 f"docker://{host}/varve/bench:1 oci:{target}:it")
 
         def clear(target=target):
             shell(f"rm -rf {target}")
+
+        def node(environment=environment):
+            site.start_node()
+            environment["VARVE_HOST"] = os.environ["VARVE_HOST"]
+
+        def forget(environment=environment):
+            shell("podman image rm -af; rm -rf /var/lib/containers/cache/blob-info-cache*", env=environment)
         group(f"Pull of {label}", [
             Case("skopeo copy", copy, clear),
             Case("the same, and sync", f"{copy}; sync -f {target}", clear),
+            Case("podman pull", f"podman pull -q --tls-verify=false {host}/varve/bench:1", forget),
             Case("varve image pull", f"{site.varve} image pull {host}/varve/bench:1",
-                 site.start_node, after=site.stop_node),
-        ], rounds)
+                 node, after=site.stop_node),
+        ], rounds, environment=environment)
         shell(f"rm -rf {target}")
 
 

@@ -54,6 +54,17 @@ const char *fake_fixture_large(void)
     return large;
 }
 
+static void set_chunk(void *arg, struct registry_traits *traits)
+{
+    traits->chunk_max = *(const uint64_t *)arg;
+}
+
+void fake_fixture_chunk(struct fake_fixture *fixture, uint64_t bytes)
+{
+    const struct registry *registry = registry_of(fixture->remote);
+    registry_pool_learn(registry->pool, registry->base, set_chunk, &bytes);
+}
+
 void fake_fixture_renew(struct fake_fixture *fixture)
 {
     struct err err = ERR_INIT;
@@ -62,6 +73,7 @@ void fake_fixture_renew(struct fake_fixture *fixture)
         fail_msg("%s", err.text);
     quick_time_init(&fixture->quick);
     quick_time_use(&fixture->quick, registry_of(fixture->remote)->pool);
+    fake_fixture_chunk(fixture, FAKE_FIXTURE_CHUNK);
 }
 
 int fake_fixture_setup(void **state)

@@ -10,7 +10,8 @@
 #include "registry_session.h"
 
 enum {
-    FAKE_FIXTURE_CHUNK = REGISTRY_CHUNK_BYTES,
+    FAKE_FIXTURE_CHUNK =
+        4 << 20, /* bytes at most, which its clients know; less work than by itself */
     FAKE_FIXTURE_LARGE = 2 * FAKE_FIXTURE_CHUNK + FAKE_FIXTURE_CHUNK / 2 + 3, /* three chunks */
 };
 
@@ -31,8 +32,10 @@ int fake_fixture_teardown(void **state);
 /* FAKE_FIXTURE_LARGE bytes that look like none of their neighbours, always the same; they stay.
  * NULL without memory. */
 const char *fake_fixture_large(void);
-/* A client that knows nothing yet. */
+/* A client that knows nothing yet but the size of chunks. */
 void fake_fixture_renew(struct fake_fixture *fixture);
+/* What the client knows of it; 0: nothing. */
+void fake_fixture_chunk(struct fake_fixture *fixture, uint64_t bytes);
 /* Sets rules and settings (fake_registry.h) and forgets the records; fails the test when they are
  * wrong. */
 void fake_fixture_config(struct fake_fixture *fixture, const char *config);

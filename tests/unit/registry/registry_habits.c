@@ -1,12 +1,12 @@
 #include "registry_habits.h"
 
-#include "registry_session.h"
+#include "fake_fixture.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    CHUNK = REGISTRY_CHUNK_BYTES,
+    CHUNK = FAKE_FIXTURE_CHUNK,
     ALL = 3 * CHUNK,
 };
 
