@@ -14,9 +14,11 @@
 #include "workspace_monitor.h"
 #include "workspace_recover.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -82,9 +84,21 @@ static void fill_standard_streams(void)
         (void)close(fd);
 }
 
-static void set_up_process(void)
+/* Passwords and tokens of registries are in memory, some of them in that of libraries: a crash
+ * writes them nowhere, and who has no rights over root attaches to nothing. Children begin anew at
+ * their exec, but for the limit. */
+static void keep_memory_private(void)
+{
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+    if (setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        log_event(LOG_WARN, "memory-not-private", "error", strerrordesc_np(errno), NULL);
+}
+
+static void set_up_process(const struct options *options)
 {
     fill_standard_streams();
+    if (!options->allow_core_dumps)
+        keep_memory_private();
     (void)umask(022);
     (void)signal(SIGPIPE, SIG_IGN);
     struct rlimit files;
@@ -207,6 +221,6 @@ int main(int argc, char **argv)
     if (options_load(&options, &err) < 0)
         return complain(&err, EXIT_FAILED);
     log_set_level(options.log_level);
-    set_up_process();
+    set_up_process(&options);
     return serve(&options, &err) < 0 ? complain(&err, EXIT_FAILED) : 0;
 }

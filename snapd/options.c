@@ -206,6 +206,8 @@ static bool set_switch(struct options *options, const char *name)
         options->action = OPTIONS_FAULT_POINTS;
     else if (strcmp(name, "allow-other-mount-namespace") == 0)
         options->allow_other_mount_namespace = true;
+    else if (strcmp(name, "allow-core-dumps") == 0)
+        options->allow_core_dumps = true;
     else
         return false;
     return true;
@@ -494,6 +496,9 @@ void options_help(FILE *out)
     fputs(
         "  --allow-other-mount-namespace\n"
         "                        start although this is not the mount namespace of pid 1 (tests)\n"
+        "  --allow-core-dumps    a crash may leave a core file (debugging; there may be passwords "
+        "and\n"
+        "                        tokens of registries in it)\n"
         "  --fault-points        list the fault points of a test build\n"
         "  --version, --help\n",
         out);

@@ -68,6 +68,7 @@ struct options {
     struct workspace_settings volume;
     enum log_level log_level;
     bool allow_other_mount_namespace;
+    bool allow_core_dumps;
 };
 
 void options_free(struct options *options);

@@ -3,12 +3,14 @@
 import hashlib
 import json
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 
 import harness
-from harness import check, check_equal, run
+from harness import check, check_equal, run, wait_for
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fault"))
 from agreement import check_agreement  # noqa: E402  pylint: disable=wrong-import-position
@@ -263,6 +265,33 @@ def test_daemon_that_cannot_start(scratch):
         check(word in result.stderr, f"with {data}: {result.stderr}")
     check(not os.path.exists(scratch.path("data")), "something was made")
     check_equal(os.listdir(scratch.path("used")), ["file"], "a directory that is not ours")
+
+
+def core_limit(pid):
+    with open(f"/proc/{pid}/limits", encoding="utf-8") as f:
+        return next(line.split()[4:6] for line in f if line.startswith("Max core file size"))
+
+
+def test_a_crash_leaves_no_memory(scratch):
+    """Passwords are in it. A switch says otherwise, for who looks for a fault."""
+    node = scratch.node("n1")
+    environment = dict(os.environ, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":disable_coredump=0")
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    most = "unlimited" if most == resource.RLIM_INFINITY else str(most)
+    for flags, limits in (([], ["0", "0"]), (["--allow-core-dumps"], [most] * 2)):
+        with open(node.log, "ab") as log:
+            node.process = subprocess.Popen(["sh", "-c", 'ulimit -S -c $(ulimit -H -c); exec "$@"', "varved", *node.args(), *flags], cwd=scratch.root,
+                                            env=environment, stderr=log)
+        wait_for(node.is_up, 60, "start of varved")
+        check_equal(core_limit(node.process.pid), limits, f"size of cores with {flags}")
+        if flags:
+            node.stop()
+            continue
+        node.process.send_signal(signal.SIGABRT)
+        _, status = os.waitpid(node.process.pid, 0)
+        node.process.returncode = -signal.SIGABRT
+        check_equal((os.WTERMSIG(status), os.WCOREDUMP(status)), (signal.SIGABRT, False), "signal, and whether a core was left")
+        node.process = None
 
 
 def test_newer_schema_is_refused(scratch):

@@ -52,6 +52,7 @@ static void test_defaults(void **state)
     assert_null(o.id);
     assert_int_equal(o.log_level, LOG_INFO);
     assert_false(o.allow_other_mount_namespace);
+    assert_false(o.allow_core_dumps);
     assert_int_equal(o.volume.size, (uint64_t)10 << 30);
     assert_int_equal(o.volume.overcommit, 4);
     assert_int_equal(o.volume.disk_wait_ns, 600 * CLOCK_NS_PER_S);
@@ -66,7 +67,7 @@ static void test_flags(void **state)
     (void)state;
     cleanup_options struct options o = {0};
     read_ok("varved --data /a --run-dir=/b --remote http://127.0.0.1:5000/x=y --node n1 "
-            "--log-level debug --allow-other-mount-namespace",
+            "--log-level debug --allow-other-mount-namespace --allow-core-dumps",
             &o);
     assert_string_equal(o.data_dir, "/a");
     assert_string_equal(o.run_dir, "/b");
@@ -75,6 +76,7 @@ static void test_flags(void **state)
     assert_string_equal(o.id, "n1");
     assert_int_equal(o.log_level, LOG_DEBUG);
     assert_true(o.allow_other_mount_namespace);
+    assert_true(o.allow_core_dumps);
     options_free(&o);
     read_ok("varved --listen unix:/c/d.sock", &o);
     assert_string_equal(o.listen, "/c/d.sock");
@@ -364,7 +366,8 @@ static void test_help_names_every_flag(void **state)
                                         "--log-level",
                                         "--fault-points",
                                         "--version",
-                                        "--allow-other-mount-namespace"};
+                                        "--allow-other-mount-namespace",
+                                        "--allow-core-dumps"};
     cleanup_free char *text = NULL;
     size_t len = 0;
     FILE *out = open_memstream(&text, &len);
