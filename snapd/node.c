@@ -1,6 +1,7 @@
 #include "node.h"
 
 #include "blobs_role.h"
+#include "catalog_upload.h"
 #include "cleanup.h"
 #include "fdio.h"
 #include "id.h"
@@ -224,6 +225,13 @@ static void sweep(int dir_fd, const char *name)
         log_event(LOG_WARN, "sweep-failed", "directory", name, "error", err.text, NULL);
 }
 
+static void sweep_uploads(struct node *node)
+{
+    struct err err = ERR_INIT;
+    if (catalog_upload_sweep(node->catalog, &err) < 0)
+        log_event(LOG_WARN, "sweep-failed", "table", "uploads", "error", err.text, NULL);
+}
+
 /* The catalog is the truth; a full disk must not keep the daemon down that would empty it. */
 static void sync_index(struct node *node)
 {
@@ -260,6 +268,7 @@ static int open_stores(struct node *node, const char *remote, struct err *err)
     sweep(node->data_fd, ".");
     sweep(node->temp_fd, "tmp");
     sweep(blobs_temp_fd(node->blobs), "layout");
+    sweep_uploads(node);
     layers_recover(node);
     sync_index(node);
     node_reserve_fill(node);

@@ -339,6 +339,11 @@ static int remove_rows(struct catalog *catalog, const struct catalog_image *imag
                               "DELETE FROM blob_places WHERE digest = ?1 AND NOT EXISTS"
                               " (SELECT 1 FROM layers WHERE digest = ?1)",
                               "s", image->layers[i].digest);
+    for (size_t i = 0; rc >= 0 && i < image->layer_count; i++)
+        rc = catalog_stmt_run(catalog, err,
+                              "DELETE FROM uploads WHERE digest = ?1 AND NOT EXISTS"
+                              " (SELECT 1 FROM layers WHERE digest = ?1)",
+                              "s", image->layers[i].digest);
     return rc < 0 ? rc : 0;
 }
 

@@ -45,6 +45,15 @@ static int forget_old(struct catalog *catalog, struct err *err)
                             oldest(catalog));
 }
 
+int catalog_upload_sweep(struct catalog *catalog, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin_lazy(catalog, &scope, err);
+    if (rc == 0)
+        rc = forget_old(catalog, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}
+
 int catalog_upload_put(struct catalog *catalog, const struct catalog_upload_key *key,
                        const struct catalog_upload *upload, struct err *err)
 {

@@ -3,8 +3,13 @@
  *
  * A record says no more than where to ask: the remote is asked how far it is before anything is
  * sent. So records survive a kill, but not always a power cut, and a record that is too old is
- * harmless. What a remote forgets after some time anyway is forgotten here after
- * CATALOG_UPLOAD_AGE_S, at the next call that changes the table.
+ * harmless.
+ *
+ * An address is a secret of a kind: registries and object stores sign it, and who has it may write
+ * into this one upload for a while. It cannot be done without, so it is kept no longer than it is
+ * of use: a record goes with the end of its upload, with the last image here that has the layer,
+ * and after CATALOG_UPLOAD_AGE_S, as remotes forget uploads, too, at the next call that changes the
+ * table and at each start. Copies of the catalog do without this table.
  */
 #pragma once
 
@@ -39,6 +44,8 @@ int catalog_upload_get(struct catalog *catalog, const struct catalog_upload_key 
 /* Records, or replaces the record. */
 int catalog_upload_put(struct catalog *catalog, const struct catalog_upload_key *key,
                        const struct catalog_upload *upload, struct err *err);
+/* Forgets those that are too old. */
+int catalog_upload_sweep(struct catalog *catalog, struct err *err);
 /* Forgets it. Nothing may be there. */
 int catalog_upload_remove(struct catalog *catalog, const struct catalog_upload_key *key,
                           struct err *err);

@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include "catalog_upload.h"
 #include "cleanup.h"
 #include "fdio.h"
 #include "node_places.h"
@@ -428,6 +429,31 @@ static void test_sweep(void **state)
     assert_true(exists(scratch, "data/tmp/kept"));
 }
 
+/* Addresses of uploads are no older than they are of use. */
+static void test_old_uploads_are_swept(void **state)
+{
+    const struct scratch *scratch = *state;
+    const struct catalog_upload_key key = {
+        .remote = "https://r.example",
+        .repository = "a",
+        .digest = "sha256:0000000000000000000000000000000000000000000000000000000000000001"};
+    const struct catalog_upload upload = {.location = (char *)"https://r.example/up", .size = 1};
+    struct places places;
+    use_scratch(scratch, &places);
+    for (int old = 0; old < 2; old++) {
+        int64_t ago = old * 2 * CATALOG_UPLOAD_AGE_S * CLOCK_NS_PER_S;
+        struct node *node = open_node(&places.options);
+        node->clock.offset_ns = -ago;
+        assert_int_equal(catalog_upload_put(node->catalog, &key, &upload, NULL), 0);
+        node_close(node);
+        node = open_node(&places.options);
+        node->clock.offset_ns = -ago;
+        cleanup_catalog_upload struct catalog_upload found = {.location = NULL};
+        assert_int_equal(catalog_upload_get(node->catalog, &key, &found, NULL), !old);
+        node_close(node);
+    }
+}
+
 /* A leftover that cannot be removed does not keep the daemon down. */
 static void test_sweep_that_fails(void **state)
 {
@@ -479,6 +505,7 @@ int main(void)
         scratch_test(test_format),
         scratch_test(test_half_made_directory),
         scratch_test(test_sweep),
+        scratch_test(test_old_uploads_are_swept),
         scratch_test(test_sweep_that_fails),
         scratch_test(test_failures_leave_nothing_open),
     };

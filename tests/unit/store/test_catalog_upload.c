@@ -6,7 +6,10 @@
 #include <cmocka.h>
 
 #include "catalog_fixture.h"
+#include "catalog_image.h"
 #include "catalog_upload.h"
+
+#include <string.h>
 
 static const struct catalog_upload_key first = {
     "https://r.example/p", "p/images/a",
@@ -86,6 +89,46 @@ static void test_old_ones_are_forgotten(void **state)
     assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM uploads"), 0);
 }
 
+static void test_old_ones_are_swept(void **state)
+{
+    struct fixture *fixture = *state;
+    struct catalog_upload_key other = first;
+    other.digest = fixture_digest(2);
+    fixture->clock.offset_ns = INT64_C(1000) * CLOCK_NS_PER_S;
+    put(fixture, &first, "https://r.example/v2/up/1", 5, 100);
+    fixture->clock.offset_ns += CATALOG_UPLOAD_AGE_S * CLOCK_NS_PER_S + 1;
+    put(fixture, &other, "https://r.example/v2/up/2", 5, 100);
+    put(fixture, &first, "https://r.example/v2/up/3", 5, 100);
+    assert_int_equal(catalog_upload_sweep(fixture->catalog, NULL), 0);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM uploads"), 2);
+    fixture->clock.offset_ns += CATALOG_UPLOAD_AGE_S * CLOCK_NS_PER_S + 1;
+    assert_int_equal(catalog_upload_sweep(fixture->catalog, NULL), 0);
+    assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM uploads"), 0);
+}
+
+/* Nothing can go on with an upload of what is not here any more. */
+static void test_uploads_go_with_the_last_image(void **state)
+{
+    struct fixture *fixture = *state;
+    static const unsigned both[] = {0x10, 0x20};
+    static const unsigned one[] = {0x10};
+    struct catalog_upload_key keys[] = {first, first, first};
+    cleanup_free char *shared = strdup(fixture_digest(0x10));
+    cleanup_free char *single = strdup(fixture_digest(0x20));
+    keys[0].digest = shared;
+    keys[1].digest = single;
+    assert_int_equal(fixture_put_image(fixture, 1, both, 2, NULL), 0);
+    assert_int_equal(fixture_put_image(fixture, 3, one, 1, NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+        put(fixture, &keys[i], "https://r.example/v2/up/1?sig=x", 5, 100);
+    assert_int_equal(catalog_image_remove(fixture->catalog, fixture_digest(1), NULL), 0);
+    assert_true(is_there(fixture, &keys[0]));
+    assert_false(is_there(fixture, &keys[1]));
+    assert_int_equal(catalog_image_remove(fixture->catalog, fixture_digest(3), NULL), 0);
+    assert_false(is_there(fixture, &keys[0]));
+    assert_true(is_there(fixture, &keys[2])); /* of no image */
+}
+
 static void test_nonsense_is_not_recorded(void **state)
 {
     struct fixture *fixture = *state;
@@ -114,6 +157,8 @@ int main(void)
         with_fixture(test_what_is_recorded_is_there),
         with_fixture(test_uploads_are_kept_apart),
         with_fixture(test_old_ones_are_forgotten),
+        with_fixture(test_old_ones_are_swept),
+        with_fixture(test_uploads_go_with_the_last_image),
         with_fixture(test_nonsense_is_not_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
