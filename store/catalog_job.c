@@ -154,15 +154,17 @@ static int find_key(struct catalog *catalog, const struct catalog_job *job, cons
     return 1;
 }
 
-/* The schema allows one unfinished job per object; this says which it is. */
-static int check_object(struct catalog *catalog, const char *object, struct err *err)
+/* The schema allows one unfinished job per object; this says which it is. `seq` is that of a job
+ * that may have it, 0: none. */
+static int check_object(struct catalog *catalog, const char *object, int64_t seq, struct err *err)
 {
     if (!object)
         return 0;
     cleanup_free char *id = NULL;
     int rc = catalog_stmt_text(catalog, &id, err,
-                               "SELECT id FROM jobs WHERE object = ? AND finished_ns IS NULL", "s",
-                               object);
+                               "SELECT id FROM jobs WHERE object = ? AND finished_ns IS NULL"
+                               " AND seq <> ?",
+                               "si", object, seq);
     if (rc != 1)
         return rc;
     rc = err_fail(err, ERR_CONFLICT, "the job %s works on %s", id, object);
@@ -197,7 +199,7 @@ int catalog_job_add(struct catalog *catalog, const struct catalog_job *job, char
     if (rc == 0)
         rc = find_key(catalog, job, params, &existing, err);
     if (rc == 0)
-        rc = check_object(catalog, job->object, err);
+        rc = check_object(catalog, job->object, 0, err);
     if (rc == 0)
         rc = insert_job(catalog, job, params, err);
     if (rc >= 0)
@@ -263,6 +265,21 @@ int catalog_job_start(struct catalog *catalog, const char *id, struct err *err)
     int rc = catalog_scope_begin_lazy(catalog, &scope, err);
     if (rc == 0)
         rc = start_job(catalog, id, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}
+
+int catalog_job_move(struct catalog *catalog, const char *id, const char *object, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    struct job_row row;
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = find_running(catalog, id, &row, err);
+    if (rc == 0)
+        rc = check_object(catalog, object, row.seq, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err, "UPDATE jobs SET object = ? WHERE seq = ?", "si",
+                              object, row.seq);
     return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 

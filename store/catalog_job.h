@@ -29,7 +29,7 @@ enum catalog_job_state {
 struct catalog_job {
     char *id;
     char *kind;   /* "image.import", ... */
-    char *object; /* what it works on ("run:ID", "image:NAME"); NULL when nothing exclusive */
+    char *object; /* what it works on now ("run:ID", "image:NAME"); NULL when nothing exclusive */
     char *key;    /* idempotency key; NULL when none */
     int64_t uid;  /* of the peer that asked */
     char *params; /* JSON object */
@@ -77,6 +77,9 @@ int catalog_job_list(struct catalog *catalog, bool unfinished, struct catalog_jo
 int catalog_job_works_on(struct catalog *catalog, const char *object, struct err *err);
 /* queued or running -> running, attempt + 1. Lazy (catalog_begin_lazy()). */
 int catalog_job_start(struct catalog *catalog, const char *id, struct err *err);
+/* A running job works on another object from now on, alone (NULL: on nothing so); the one that it
+ * had is free. ERR_CONFLICT when another unfinished job has the new one, naming it. */
+int catalog_job_move(struct catalog *catalog, const char *id, const char *object, struct err *err);
 /* Notes that a step begins; the one before is finished and the progress begins anew. */
 int catalog_job_step(struct catalog *catalog, const char *id, const char *step, struct err *err);
 /* The same for a step that nothing is decided by: lazy. */

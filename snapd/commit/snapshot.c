@@ -370,12 +370,24 @@ int snapshot_take_locked(struct job *job, const struct snapshot_wanted *wanted, 
     return take(job, wanted, true, NULL, err);
 }
 
+/* What follows needs the run no more, and a push may last: others may have the run. Its lock was
+ * given back before, so none of them finds it locked. */
+static int release_run(struct job *job, const char *id, struct err *err)
+{
+    char object[ID_LEN_MAX + 16];
+    snprintf(object, sizeof object, "snapshot:%s", id);
+    int rc = job_move(job, object, err);
+    return rc == 0 ? FAULT_POINT("snapshot.run-released", err) : rc;
+}
+
 /* The snapshot stays when it cannot be pushed: it is whole, and here. */
 static int push_taken(struct job *job, const char *id, enum catalog_durability level,
                       json_t **ret_result, struct err *err)
 {
     cleanup_catalog_snapshot struct catalog_snapshot row = {0};
-    int rc = catalog_snapshot_get(job_node(job)->catalog, id, &row, err);
+    int rc = release_run(job, id, err);
+    if (rc == 0)
+        rc = catalog_snapshot_get(job_node(job)->catalog, id, &row, err);
     if (rc == 0)
         rc = snapshot_push(job, &row, level, ret_result, err);
     if (rc < 0)

@@ -12,7 +12,9 @@
  * ERR_INTERRUPTED; such a job stays `running` in the catalog and goes on at the next start.
  *
  * Exclusive objects: while a job with an object ("run:ID") is unfinished, another one for the same
- * object is ERR_CONFLICT, naming the first; equal keys join instead.
+ * object is ERR_CONFLICT, naming the first; equal keys join instead. A job whose last part, which
+ * may be long, works on something else moves on to that (job_move()), and others may have the
+ * first.
  *
  * IDs of what jobs make: a kind with an `id_prefix` makes an object whose ID is the job's own with
  * another prefix ("j-0123456789ab" makes "s-0123456789ab") unless the request names one. So a
@@ -100,6 +102,10 @@ const json_t *job_params(const struct job *job);
 bool job_is_repeated(const struct job *job);
 /* Notes durably that a step begins. Fails with ERR_INTERRUPTED when the daemon stops. */
 int job_step(struct job *job, const char *step, struct err *err);
+/* Works on another object from now on (NULL: on nothing alone), durably: what it had is free, and
+ * an attempt after a kill has the new one from its beginning. ERR_CONFLICT when another job has it.
+ */
+int job_move(struct job *job, const char *object, struct err *err);
 /* 0, or ERR_INTERRUPTED when the daemon stops. `job` is a struct job; the type is that of
  * convert_stop (restore/convert.h). */
 int job_stop(void *job, struct err *err);

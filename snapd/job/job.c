@@ -103,6 +103,23 @@ int job_mark(struct job *job, const char *step, struct err *err)
     return rc < 0 ? rc : catalog_job_mark(job->node->catalog, job->id, step, err);
 }
 
+int job_move(struct job *job, const char *object, struct err *err)
+{
+    cleanup_free char *copy = object ? strdup(object) : NULL;
+    int rc = job_stop(job, err);
+    if (rc < 0)
+        return rc;
+    if (object && !copy)
+        return err_fail(err, ERR_INTERNAL, "no memory for job %s", job->id);
+    rc = catalog_job_move(job->node->catalog, job->id, object, err);
+    if (rc < 0)
+        return rc;
+    log_event(LOG_INFO, "job-moved", "job", job->id, "from", job->object, "object", object, NULL);
+    free(job->object);
+    job->object = steal_ptr(copy);
+    return 0;
+}
+
 static int64_t clamp(uint64_t value)
 {
     return value > INT64_MAX ? INT64_MAX : (int64_t)value;

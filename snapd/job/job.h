@@ -25,7 +25,7 @@ struct job {
     struct node *node;           /* borrowed */
     const atomic_bool *stopping; /* the engine's */
     char *id;
-    char *object; /* NULL: nothing exclusive */
+    char *object; /* NULL: nothing exclusive; changed by the worker that runs the job */
 
     /* Under the engine's lock. */
     struct job *next;

@@ -86,6 +86,40 @@ static void test_stop_interrupts_and_start_goes_on(void **state)
     assert_int_equal(atomic_load(&world_shared.runs), 4);
 }
 
+/* What a job has given back is free at once, and after a restart it has what it moved on to. */
+static void test_a_job_moves_on(void **state)
+{
+    struct world *f = *state;
+    world_start(f);
+    cleanup_free char *first = world_submit_ok(f, "test.hold", "run:a", NULL, "{'move':'b:c'}");
+    world_wait_until_held(1);
+    cleanup_free char *second = world_submit_ok(f, "test.hold", "run:a", NULL, "{}");
+    for (int life = 0; life < 2; life++) {
+        struct err err = ERR_INIT;
+        world_wait_until_held(2);
+        assert_null(world_submit(f, "test.hold", "b:c", NULL, "{}", &err));
+        assert_int_equal(err.code, ERR_CONFLICT);
+        assert_non_null(strstr(err.text, first));
+        struct catalog_job row = world_get(f, first);
+        assert_string_equal(row.object, "b:c");
+        catalog_job_free(&row);
+        if (life == 0) {
+            world_stop(f);
+            world_start(f);
+        }
+    }
+    /* What another one has is not had. */
+    cleanup_free char *third = world_submit_ok(f, "test.hold", "x:y", NULL, "{'move':'run:a'}");
+    world_wait_final(f, third);
+    struct catalog_job row = world_get(f, third);
+    assert_string_equal(row.error_code, "conflict");
+    assert_non_null(strstr(row.error_message, second));
+    catalog_job_free(&row);
+    atomic_store(&world_shared.go_on, true);
+    world_wait_final(f, first);
+    world_wait_final(f, second);
+}
+
 static void test_stop_leaves_queued_jobs_queued(void **state)
 {
     struct world *f = *state;
@@ -343,6 +377,7 @@ int main(void)
         TEST(test_wait),
         TEST(test_newest_progress_is_shown),
         TEST(test_stop_interrupts_and_start_goes_on),
+        TEST(test_a_job_moves_on),
         TEST(test_stop_leaves_queued_jobs_queued),
         TEST(test_equal_keys_join),
         TEST(test_objects_are_exclusive),

@@ -63,12 +63,16 @@ static int run_silent(struct job *job, json_t **ret_result, struct err *err)
 static int run_hold(struct job *job, json_t **ret_result, struct err *err)
 {
     (void)ret_result;
+    const char *object = json_string_value(json_object_get(job_params(job), "move"));
+    int rc = object ? job_move(job, object, err) : 0;
+    if (rc < 0)
+        return rc;
     atomic_fetch_add(&world_shared.runs, 1);
     int working = atomic_fetch_add(&world_shared.working, 1) + 1;
     int max = atomic_load(&world_shared.working_max);
     while (working > max && !atomic_compare_exchange_weak(&world_shared.working_max, &max, working))
         ;
-    int rc = job_step(job, "hold", err);
+    rc = job_step(job, "hold", err);
     for (uint64_t i = 1; rc >= 0 && !atomic_load(&world_shared.go_on); i++) {
         rc = job_progress(job, i < 2 ? i : 2, 7, "entries", err);
         world_nap_ms(5);

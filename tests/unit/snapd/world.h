@@ -5,7 +5,7 @@
  *   test.bad     fails with a code, a sentence and a hint
  *   test.silent  fails with an errno alone
  *   test.hold    works until world_shared.go_on or the stop of the engine; with "own_words" it
- *                then fails with an error of its own
+ *                then fails with an error of its own; with "move" it works on that object first
  *   test.short   a few milliseconds
  *   test.makes   notes the "id" in its parameters; id_prefix "s"
  *   test.effect  leaves a file named after the job

@@ -204,6 +204,49 @@ static void test_one_unfinished_job_per_object(void **state)
     assert_null(existing);
 }
 
+/* A running job moves on to another object: the first is free, the second is its own. */
+static void test_a_job_moves_on(void **state)
+{
+    struct fixture *fixture = *state;
+    char *existing;
+    struct catalog_job row = {0};
+    struct request first = {"j-1", "k", "run:r", NULL, 1, "{}"};
+    struct request second = {"j-2", "l", "run:r", NULL, 2, "{}"};
+    struct request third = {"j-3", "l", "snapshot:s", NULL, 2, "{}"};
+    struct err err = ERR_INIT;
+    assert_int_equal(add(fixture, first, &existing, NULL), 0);
+    assert_failed(catalog_job_move(fixture->catalog, "j-1", "snapshot:s", &err), &err, ERR_CONFLICT,
+                  "not running");
+    start(fixture, "j-1");
+    for (int i = 0; i < 2; i++) /* again changes nothing */
+        assert_int_equal(catalog_job_move(fixture->catalog, "j-1", "snapshot:s", NULL), 0);
+    assert_int_equal(catalog_job_works_on(fixture->catalog, "run:r", NULL), 0);
+    assert_int_equal(catalog_job_works_on(fixture->catalog, "snapshot:s", NULL), 1);
+    assert_int_equal(add(fixture, second, &existing, NULL), 0);
+    err = (struct err)ERR_INIT;
+    assert_failed(add(fixture, third, &existing, &err), &err, ERR_CONFLICT,
+                  "the job j-1 works on snapshot:s");
+    /* What another one has stays its own. */
+    start(fixture, "j-2");
+    err = (struct err)ERR_INIT;
+    assert_failed(catalog_job_move(fixture->catalog, "j-2", "snapshot:s", &err), &err, ERR_CONFLICT,
+                  "the job j-1 works on snapshot:s");
+    assert_int_equal(catalog_job_works_on(fixture->catalog, "run:r", NULL), 1);
+    /* On nothing alone. */
+    assert_int_equal(catalog_job_move(fixture->catalog, "j-1", NULL, NULL), 0);
+    assert_int_equal(catalog_job_get(fixture->catalog, "j-1", &row, NULL), 0);
+    assert_null(row.object);
+    catalog_job_free(&row);
+    assert_int_equal(add(fixture, third, &existing, NULL), 0);
+    finish(fixture, "j-1", CATALOG_JOB_DONE);
+    err = (struct err)ERR_INIT;
+    assert_failed(catalog_job_move(fixture->catalog, "j-1", "x:y", &err), &err, ERR_CONFLICT,
+                  "not running");
+    err = (struct err)ERR_INIT;
+    assert_failed(catalog_job_move(fixture->catalog, "j-9", "x:y", &err), &err, ERR_NOT_FOUND,
+                  "j-9");
+}
+
 /* Twenty equal requests at once: one job, and everybody gets its ID. */
 struct racer {
     struct fixture *fixture;
@@ -509,6 +552,7 @@ int main(void)
         with_fixture(test_a_key_joins),
         with_fixture(test_a_key_of_another_request),
         with_fixture(test_one_unfinished_job_per_object),
+        with_fixture(test_a_job_moves_on),
         with_fixture(test_equal_requests_at_once),
         with_fixture(test_moves),
         with_fixture(test_a_missing_job),
