@@ -120,6 +120,17 @@ static bool is_question(const struct registry_http_request *request)
     }
 }
 
+/* Whether it may take long: for the budget (registry_pool.h). What closes an upload without a byte
+ * may, as object stores copy the blob then. */
+static bool is_bulk(const struct registry_http_request *request)
+{
+    if (is_question(request))
+        return false;
+    if (request->method == REGISTRY_HTTP_GET)
+        return request->range_len == 0 || request->range_len > REGISTRY_HTTP_SMALL_MAX;
+    return request->body_size == 0 || request->body_size > REGISTRY_HTTP_SMALL_MAX;
+}
+
 /* One request to one address, its answer whatever it is. */
 static int exchange_once(struct registry_http *http, const struct registry_http_request *asked,
                          const char *url, struct registry_http_response *ret, struct err *err)
@@ -140,12 +151,12 @@ static int exchange_once(struct registry_http *http, const struct registry_http_
     }
     const struct registry_waiter waiter = {
         .progress = request->progress, .arg = request->progress_arg, .total = request->body_size};
-    struct registry_origin *slot;
-    int rc = registry_pool_enter(http->pool, url, &waiter, &slot, err);
+    struct registry_slot slot;
+    int rc = registry_pool_enter(http->pool, url, is_bulk(asked), &waiter, &slot, err);
     if (rc < 0)
         return rc;
     rc = registry_exchange_run(registry_pool_loop(http->pool), &settings, request, url, ret, err);
-    registry_pool_leave(http->pool, slot);
+    registry_pool_leave(http->pool, &slot);
     return rc;
 }
 

@@ -42,6 +42,8 @@ enum {
     REGISTRY_HTTP_HEADERS_MAX = 256 * 1024, /* bytes of all headers of one exchange */
     REGISTRY_HTTP_REFUSAL_MAX = 16 * 1024,  /* bytes kept of the body of a refusal */
     REGISTRY_HTTP_COMMIT_TIMEOUT_S = 15 * 60, /* object stores copy a blob when it is closed */
+    REGISTRY_HTTP_SMALL_MAX = 1 << 20, /* bytes of a blob, or of a manifest that is sent, that are
+                                        * soon over: they need no slot for bulk transfers */
 };
 
 struct registry_http;

@@ -11,6 +11,7 @@
 
 /* Somebody who waits for a slot, in order of arrival. */
 struct turn {
+    bool bulk;
     pthread_cond_t come; /* signalled under the pool's lock */
     struct turn *next;
 };
@@ -19,6 +20,7 @@ struct turn {
 struct registry_origin {
     char *name; /* "scheme://host:port" */
     long busy;  /* slots that are taken */
+    long bulk;  /* those of them that bulk transfers have */
     struct turn *first;
     struct turn **last;
     int64_t paused_until_ms; /* monotonic */
@@ -30,6 +32,7 @@ struct registry_origin {
 
 struct registry_pool {
     long connections;
+    long bulk_max; /* of them */
     int64_t traits_ms;
     struct registry_auth *auth;
     struct registry_loop *loop;
@@ -43,6 +46,13 @@ static void origin_free(struct registry_origin *origin)
 {
     free(origin->name);
     free(origin);
+}
+
+/* What bulk transfers may take of a budget. */
+static long bulk_share(long connections)
+{
+    long kept = connections < 8 ? 1 : connections / 4;
+    return connections > kept ? connections - kept : connections;
 }
 
 int registry_pool_open(const struct registry_pool_options *options, struct registry_pool **ret,
@@ -60,6 +70,7 @@ int registry_pool_open(const struct registry_pool_options *options, struct regis
     (void)pthread_mutex_init(&pool->lock, NULL);
     pool->traits_ms = REGISTRY_POOL_TRAITS_MS;
     pool->connections = options->connections ? options->connections : REGISTRY_POOL_CONNECTIONS;
+    pool->bulk_max = bulk_share(pool->connections);
     int rc = registry_auth_open(options->auth_file, &pool->auth, err);
     if (rc == 0)
         rc = registry_loop_open(&pool->loop, err);
@@ -171,11 +182,22 @@ static int lock_origin(struct registry_pool *pool, const char *url, struct regis
     return err_errno(err, ENOMEM, "cannot talk to a registry");
 }
 
+/* Under the lock. Who gets the next slot: the first who may have it; NULL: nobody. */
+static struct turn *next_turn(const struct registry_pool *pool,
+                              const struct registry_origin *origin)
+{
+    struct turn *turn = origin->busy < pool->connections ? origin->first : NULL;
+    while (turn && turn->bulk && origin->bulk >= pool->bulk_max)
+        turn = turn->next;
+    return turn;
+}
+
 /* Under the lock. Lets the next one in, if there is a slot. */
 static void call_next(struct registry_pool *pool, struct registry_origin *origin)
 {
-    if (origin->first && origin->busy < pool->connections)
-        pthread_cond_signal(&origin->first->come);
+    struct turn *turn = next_turn(pool, origin);
+    if (turn)
+        pthread_cond_signal(&turn->come);
 }
 
 static void join_queue(struct registry_origin *origin, struct turn *turn)
@@ -201,12 +223,12 @@ static void leave_queue(struct registry_origin *origin, struct turn *turn)
     (void)pthread_cond_destroy(&turn->come);
 }
 
-/* Under the lock. How long nothing can be taken even by the first in the queue; 0: it can. */
+/* Under the lock. How long this one cannot take a slot for sure; 0: it can. */
 static int64_t wait_ms(const struct registry_pool *pool, const struct registry_origin *origin,
                        const struct turn *turn)
 {
     int64_t pause = origin->paused_until_ms - clock_now_ms();
-    if (origin->first != turn || origin->busy >= pool->connections)
+    if (next_turn(pool, origin) != turn)
         return REGISTRY_POOL_ASK_MS;
     if (pause <= 0)
         return 0;
@@ -233,31 +255,34 @@ static int wait_for_turn(struct registry_pool *pool, struct registry_origin *ori
     return 0;
 }
 
-int registry_pool_enter(struct registry_pool *pool, const char *url,
-                        const struct registry_waiter *waiter, struct registry_origin **ret,
+int registry_pool_enter(struct registry_pool *pool, const char *url, bool bulk,
+                        const struct registry_waiter *waiter, struct registry_slot *ret,
                         struct err *err)
 {
     struct registry_origin *origin;
     int rc = lock_origin(pool, url, &origin, err);
     if (rc < 0)
         return rc;
-    struct turn turn;
+    struct turn turn = {.bulk = bulk};
     join_queue(origin, &turn);
     rc = wait_for_turn(pool, origin, &turn, waiter, err);
-    if (rc == 0)
+    if (rc == 0) {
         origin->busy++;
+        origin->bulk += bulk;
+        *ret = (struct registry_slot){.origin = origin, .bulk = bulk};
+    }
     leave_queue(origin, &turn);
     call_next(pool, origin);
     pthread_mutex_unlock(&pool->lock);
-    if (rc == 0)
-        *ret = origin;
     return rc;
 }
 
-void registry_pool_leave(struct registry_pool *pool, struct registry_origin *origin)
+void registry_pool_leave(struct registry_pool *pool, const struct registry_slot *slot)
 {
+    struct registry_origin *origin = slot->origin;
     pthread_mutex_lock(&pool->lock);
     origin->busy--;
+    origin->bulk -= slot->bulk;
     call_next(pool, origin);
     pthread_mutex_unlock(&pool->lock);
 }

@@ -5,9 +5,13 @@
  * whoever asks next finds one that is ready; HTTP/2 is used where a server offers it.
  *
  * Origins: a registry is its scheme, host and port. Each has
- *   - a budget: at most `connections` exchanges at a time, given out in order of arrival, however
- *     many jobs and threads ask. An exchange with another origin (an object store that a download
- *     is redirected to) counts for that one. Nobody waits for a slot while holding one;
+ *   - a budget: at most `connections` exchanges at a time, however many jobs and threads ask. An
+ *     exchange with another origin (an object store that a download is redirected to) counts for
+ *     that one. Nobody waits for a slot while holding one;
+ *   - a share of the budget that bulk transfers never take, a quarter and at least one slot: a blob
+ *     may hold its slot for hours, and somebody may stand still until a question is answered or a
+ *     few bytes of a volume are read. Slots are given out in order of arrival among those who may
+ *     have the next one. A budget of one slot has no such share;
  *   - a time before which nothing is asked, which a 429 or 503 with Retry-After sets for all;
  *   - traits: what was learned about the server and is not to be found out with each blob. They
  *     are forgotten after REGISTRY_POOL_TRAITS_MS, as they may come from one odd answer of
@@ -59,13 +63,19 @@ struct registry_waiter {
 /* Asks the waiter (NULL: nobody) once: 0, or ERR_CANCELLED. */
 int registry_pool_ask(const struct registry_waiter *waiter, struct err *err);
 
-/* Waits until the origin of `url` has a free slot and its pause is over, and takes the slot, which
- * *ret is. ERR_CANCELLED when the waiter asks for the end. */
+/* A slot of an origin's budget. */
 struct registry_origin;
-int registry_pool_enter(struct registry_pool *pool, const char *url,
-                        const struct registry_waiter *waiter, struct registry_origin **ret,
+struct registry_slot {
+    struct registry_origin *origin;
+    bool bulk;
+};
+
+/* Waits until the origin of `url` has a free slot and its pause is over, and takes the slot. `bulk`
+ * is for what may be long on its way. ERR_CANCELLED when the waiter asks for the end. */
+int registry_pool_enter(struct registry_pool *pool, const char *url, bool bulk,
+                        const struct registry_waiter *waiter, struct registry_slot *ret,
                         struct err *err);
-void registry_pool_leave(struct registry_pool *pool, struct registry_origin *slot);
+void registry_pool_leave(struct registry_pool *pool, const struct registry_slot *slot);
 
 /* Nothing is asked of this origin for `ms`, unless a longer pause is set already. */
 void registry_pool_pause(struct registry_pool *pool, const char *url, int64_t ms);

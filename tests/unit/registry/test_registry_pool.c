@@ -68,38 +68,39 @@ static struct registry_waiter waiter_of(struct patience *patience)
 static void slots_are_limited_by_origin(void **state)
 {
     struct registry_pool *pool = *state;
-    struct registry_origin *slots[4];
-    assert_int_equal(registry_pool_enter(pool, URL, NULL, &slots[0], NULL), 0);
+    struct registry_slot slots[4];
+    assert_int_equal(registry_pool_enter(pool, URL, false, NULL, &slots[0], NULL), 0);
     assert_int_equal(
-        registry_pool_enter(pool, "https://REGISTRY.example:443/x?y", NULL, &slots[1], NULL), 0);
-    assert_ptr_equal(slots[0], slots[1]);
+        registry_pool_enter(pool, "https://REGISTRY.example:443/x?y", false, NULL, &slots[1], NULL),
+        0);
+    assert_ptr_equal(slots[0].origin, slots[1].origin);
     static const char *const others[] = {"https://registry.example:444/",
                                          "http://registry.example:443/"};
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(registry_pool_enter(pool, others[i], NULL, &slots[2 + i], NULL), 0);
-        assert_ptr_not_equal(slots[2 + i], slots[0]);
+        assert_int_equal(registry_pool_enter(pool, others[i], false, NULL, &slots[2 + i], NULL), 0);
+        assert_ptr_not_equal(slots[2 + i].origin, slots[0].origin);
     }
     struct patience patience = {.until = 2};
     struct registry_waiter waiter = waiter_of(&patience);
     struct err err = ERR_INIT;
-    struct registry_origin *none = NULL;
+    struct registry_slot none = {.origin = NULL};
     int64_t from = clock_now_ms();
-    assert_int_equal(registry_pool_enter(pool, URL, &waiter, &none, &err), -ECANCELED);
+    assert_int_equal(registry_pool_enter(pool, URL, false, &waiter, &none, &err), -ECANCELED);
     assert_int_equal(err.code, ERR_CANCELLED);
     assert_in_range(clock_now_ms() - from, 2 * REGISTRY_POOL_ASK_MS - 20, 20000);
     assert_int_equal(patience.done, 4);
-    assert_null(none);
-    registry_pool_leave(pool, slots[0]);
-    assert_int_equal(registry_pool_enter(pool, URL, &waiter, &slots[0], NULL), 0);
+    assert_null(none.origin);
+    registry_pool_leave(pool, &slots[0]);
+    assert_int_equal(registry_pool_enter(pool, URL, false, &waiter, &slots[0], NULL), 0);
     for (size_t i = 0; i < 4; i++)
-        registry_pool_leave(pool, slots[i]);
+        registry_pool_leave(pool, &slots[i]);
 }
 
 static void bad_urls_are_refused(void **state)
 {
-    struct registry_origin *slot;
+    struct registry_slot slot;
     struct err err = ERR_INIT;
-    assert_int_equal(registry_pool_enter(*state, "http://", NULL, &slot, &err), -EINVAL);
+    assert_int_equal(registry_pool_enter(*state, "http://", false, NULL, &slot, &err), -EINVAL);
     assert_int_equal(err.code, ERR_INVALID);
     registry_pool_pause(*state, "http://", 1000);
     assert_int_equal(registry_pool_traits(*state, "").chunk_max, 0);
@@ -108,6 +109,7 @@ static void bad_urls_are_refused(void **state)
 /* Threads that queue up one after the other. */
 struct queued {
     struct registry_pool *pool;
+    bool bulk;
     _Atomic int *next;
     int place; /* in the order in which they were let in */
     struct patience patience;
@@ -118,21 +120,21 @@ static void *queue_up(void *arg)
 {
     struct queued *queued = arg;
     struct registry_waiter waiter = waiter_of(&queued->patience);
-    struct registry_origin *slot;
+    struct registry_slot slot;
     queued->place = -1;
-    if (registry_pool_enter(queued->pool, URL, &waiter, &slot, NULL) < 0)
+    if (registry_pool_enter(queued->pool, URL, queued->bulk, &waiter, &slot, NULL) < 0)
         return NULL;
     queued->place = (*queued->next)++;
-    registry_pool_leave(queued->pool, slot);
+    registry_pool_leave(queued->pool, &slot);
     return NULL;
 }
 
 static void who_came_first_is_first(void **state)
 {
     struct registry_pool *pool = *state;
-    struct registry_origin *slots[2];
+    struct registry_slot slots[2];
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(registry_pool_enter(pool, URL, NULL, &slots[i], NULL), 0);
+        assert_int_equal(registry_pool_enter(pool, URL, false, NULL, &slots[i], NULL), 0);
     _Atomic int next = 0;
     struct queued queued[8];
     for (size_t i = 0; i < ARRAY_SIZE(queued); i++) {
@@ -144,31 +146,83 @@ static void who_came_first_is_first(void **state)
         while (queued[i].patience.asked == 0)
             assert_int_equal(registry_pool_sleep(5, NULL, NULL), 0);
     }
-    registry_pool_leave(pool, slots[0]); /* one slot, so that the order is plain */
+    registry_pool_leave(pool, &slots[0]); /* one slot, so that the order is plain */
     for (size_t i = 0; i < ARRAY_SIZE(queued); i++)
         pthread_join(queued[i].thread, NULL);
-    registry_pool_leave(pool, slots[1]);
+    registry_pool_leave(pool, &slots[1]);
     for (int i = 0; i < 8; i++)
         assert_int_equal(queued[i].place, i == 4 ? -1 : i - (i > 4));
+}
+
+/* A part of the budget is never taken by what may be long; who may take it need not wait behind
+ * those who may not. */
+static void bulk_transfers_leave_a_share(void **state)
+{
+    (void)state;
+    static const long budgets[][2] = {{1, 1}, {2, 1}, {4, 3}, {8, 6}, {64, 48}};
+    for (size_t i = 0; i < ARRAY_SIZE(budgets); i++) {
+        const struct registry_pool_options options = {.connections = budgets[i][0],
+                                                      .auth_file = "/nonexistent"};
+        struct registry_pool *pool = NULL;
+        struct registry_slot slots[64];
+        struct registry_slot slot;
+        long count = 0;
+        assert_int_equal(registry_pool_open(&options, &pool, NULL), 0);
+        for (; count < budgets[i][1]; count++)
+            assert_int_equal(registry_pool_enter(pool, URL, true, NULL, &slots[count], NULL), 0);
+        struct patience patience = {.until = 1};
+        struct registry_waiter waiter = waiter_of(&patience);
+        assert_int_equal(registry_pool_enter(pool, URL, true, &waiter, &slot, NULL), -ECANCELED);
+        for (; count < budgets[i][0]; count++)
+            assert_int_equal(registry_pool_enter(pool, URL, false, NULL, &slots[count], NULL), 0);
+        assert_int_equal(registry_pool_enter(pool, URL, false, &waiter, &slot, NULL), -ECANCELED);
+        while (count > 0)
+            registry_pool_leave(pool, &slots[--count]);
+        assert_int_equal(registry_pool_enter(pool, URL, true, NULL, &slot, NULL), 0);
+        registry_pool_leave(pool, &slot);
+        registry_pool_close(pool);
+    }
+}
+
+static void questions_pass_by_bulk_transfers_that_wait(void **state)
+{
+    struct registry_pool *pool = *state; /* of two slots */
+    struct registry_slot bulk;
+    struct registry_slot slot;
+    _Atomic int next = 0;
+    assert_int_equal(registry_pool_enter(pool, URL, true, NULL, &bulk, NULL), 0);
+    struct queued queued = {.pool = pool, .next = &next, .bulk = true, .patience.until = 1000000};
+    assert_int_equal(pthread_create(&queued.thread, NULL, queue_up, &queued), 0);
+    while (queued.patience.asked == 0)
+        assert_int_equal(registry_pool_sleep(5, NULL, NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(registry_pool_enter(pool, URL, false, NULL, &slot, NULL), 0);
+        registry_pool_leave(pool, &slot);
+    }
+    assert_int_equal(next, 0);
+    registry_pool_leave(pool, &bulk);
+    pthread_join(queued.thread, NULL);
+    assert_int_equal(queued.place, 0);
 }
 
 static void pauses_hold_for_all(void **state)
 {
     struct registry_pool *pool = *state;
-    struct registry_origin *slot;
+    struct registry_slot slot;
     registry_pool_pause(pool, URL, 400);
     registry_pool_pause(pool, URL, 10); /* does not shorten it */
     int64_t from = clock_now_ms();
-    assert_int_equal(registry_pool_enter(pool, "https://other.example", NULL, &slot, NULL), 0);
-    registry_pool_leave(pool, slot);
+    assert_int_equal(registry_pool_enter(pool, "https://other.example", false, NULL, &slot, NULL),
+                     0);
+    registry_pool_leave(pool, &slot);
     assert_true(clock_now_ms() - from < 400);
-    assert_int_equal(registry_pool_enter(pool, URL "x", NULL, &slot, NULL), 0);
+    assert_int_equal(registry_pool_enter(pool, URL "x", false, NULL, &slot, NULL), 0);
     assert_in_range(clock_now_ms() - from, 390, 20000);
-    registry_pool_leave(pool, slot);
+    registry_pool_leave(pool, &slot);
     registry_pool_pause(pool, URL, 600000);
     struct patience patience = {.until = 1};
     struct registry_waiter waiter = waiter_of(&patience);
-    assert_int_equal(registry_pool_enter(pool, URL, &waiter, &slot, NULL), -ECANCELED);
+    assert_int_equal(registry_pool_enter(pool, URL, false, &waiter, &slot, NULL), -ECANCELED);
 }
 
 static void sleeps_can_be_ended(void **state)
@@ -230,9 +284,9 @@ static void what_was_learned_is_forgotten(void **state)
 static void origins_are_bounded(void **state)
 {
     struct registry_pool *pool = *state;
-    struct registry_origin *slot;
+    struct registry_slot slot;
     uint64_t chunk = 7;
-    assert_int_equal(registry_pool_enter(pool, URL, NULL, &slot, NULL), 0);
+    assert_int_equal(registry_pool_enter(pool, URL, false, NULL, &slot, NULL), 0);
     registry_pool_learn(pool, URL, set_chunk, &chunk);
     registry_pool_learn(pool, "https://idle.example", set_chunk, &chunk);
     for (int i = 0; i < REGISTRY_POOL_ORIGINS_MAX + 10; i++) {
@@ -242,7 +296,7 @@ static void origins_are_bounded(void **state)
     }
     assert_int_equal(registry_pool_traits(pool, URL).chunk_max, 7);
     assert_int_equal(registry_pool_traits(pool, "https://idle.example").chunk_max, 0);
-    registry_pool_leave(pool, slot);
+    registry_pool_leave(pool, &slot);
 }
 
 struct crowd {
@@ -256,8 +310,8 @@ static void *come_and_go(void *arg)
 {
     struct crowd *crowd = arg;
     for (int i = 0; i < 200; i++) {
-        struct registry_origin *slot;
-        if (registry_pool_enter(crowd->pool, URL, NULL, &slot, NULL) < 0) {
+        struct registry_slot slot;
+        if (registry_pool_enter(crowd->pool, URL, i % 2, NULL, &slot, NULL) < 0) {
             crowd->failed = true;
             return NULL;
         }
@@ -265,7 +319,7 @@ static void *come_and_go(void *arg)
         if (inside > crowd->most)
             crowd->most = inside;
         crowd->inside--;
-        registry_pool_leave(crowd->pool, slot);
+        registry_pool_leave(crowd->pool, &slot);
     }
     return NULL;
 }
@@ -291,6 +345,8 @@ int main(void)
         test(slots_are_limited_by_origin),
         test(bad_urls_are_refused),
         test(who_came_first_is_first),
+        cmocka_unit_test(bulk_transfers_leave_a_share),
+        test(questions_pass_by_bulk_transfers_that_wait),
         test(pauses_hold_for_all),
         test(sleeps_can_be_ended),
         test(what_was_learned_is_known),

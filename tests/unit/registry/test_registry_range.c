@@ -1,11 +1,14 @@
 /* Downloads that break off, and registries that do what they like with ranges. */
 #include "registry_range.h"
 
+#include "clock.h"
 #include "fake_fixture.h"
 #include "registry_fixture.h"
 #include "registry_pieces.h"
 #include "registry_retry.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -383,6 +386,80 @@ static void test_verification(void **state)
     }
 }
 
+/* A download that never ends, until it is told to. */
+struct bulk {
+    struct fake_fixture *fixture;
+    const struct digest *digest;
+    atomic_bool *stop;
+    pthread_t thread;
+    enum err_code code;
+};
+
+static int stop_bulk(void *arg, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return atomic_load(((const struct bulk *)arg)->stop);
+}
+
+static int drop(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    (void)arg, (void)bytes, (void)len, (void)err;
+    return 0;
+}
+
+static void *run_bulk(void *arg)
+{
+    struct bulk *bulk = arg;
+    struct remote *remote = bulk->fixture->remote;
+    struct err err = ERR_INIT;
+    (void)remote->ops->blob_get(remote, "a", bulk->digest, SMALL, drop, NULL, stop_bulk, bulk,
+                                &err);
+    bulk->code = err.code;
+    return NULL;
+}
+
+/* More downloads than there are connections stand still; what is small is answered all the same,
+ * as are questions. */
+static void test_small_reads_do_not_wait_for_bulk_transfers(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    cleanup_free char *bytes = registry_fixture_noise(SMALL, 9);
+    struct digest large = fake_fixture_blob(fixture, "a", bytes, SMALL);
+    struct digest other = fake_fixture_blob(fixture, "a", bytes, SMALL / 2);
+    char config[300];
+    snprintf(config, sizeof config,
+             "{'rules':[{'method':'GET','path':'*/%s','send':1000,'end':'stall'}]}",
+             digest_format(&large).s);
+    fake_fixture_config(fixture, config);
+    struct bulk bulk[REGISTRY_POOL_CONNECTIONS + 2];
+    atomic_bool stop = false;
+    for (size_t i = 0; i < ARRAY_SIZE(bulk); i++) {
+        bulk[i] = (struct bulk){.fixture = fixture, .digest = &large, .stop = &stop};
+        assert_int_equal(pthread_create(&bulk[i].thread, NULL, run_bulk, &bulk[i]), 0);
+    }
+    const size_t share = REGISTRY_POOL_CONNECTIONS - REGISTRY_POOL_CONNECTIONS / 4;
+    while (fake_registry_count(fixture->fake, "GET", "*") < share)
+        assert_int_equal(registry_pool_sleep(5, NULL, NULL), 0);
+    struct remote *remote = fixture->remote;
+    int64_t from = clock_now_ms();
+    for (int i = 0; i < 20; i++) {
+        char part[1000];
+        uint64_t size = 0;
+        struct err err = ERR_INIT;
+        if (remote_blob_read(remote, "a", &other, 7, part, sizeof part, NULL, NULL, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_memory_equal(part, bytes + 7, sizeof part);
+        assert_int_equal(remote->ops->blob_stat(remote, "a", &other, NULL, NULL, &size, NULL), 1);
+    }
+    assert_in_range(clock_now_ms() - from, 0, 10000);
+    assert_int_equal(fake_registry_count(fixture->fake, "GET", "*"), share + 20);
+    atomic_store(&stop, true);
+    for (size_t i = 0; i < ARRAY_SIZE(bulk); i++) {
+        pthread_join(bulk[i].thread, NULL);
+        assert_int_equal(bulk[i].code, ERR_CANCELLED);
+    }
+}
+
 #define with_fake(test)                                                                            \
     cmocka_unit_test_setup_teardown(test, fake_fixture_setup, fake_fixture_teardown)
 
@@ -403,6 +480,7 @@ int main(void)
         with_fake(test_parts),
         with_fake(test_parts_behind_the_end),
         with_fake(test_verification),
+        with_fake(test_small_reads_do_not_wait_for_bulk_transfers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
