@@ -23,14 +23,27 @@ static int blob_url(const struct registry *registry, const char *repository,
     return registry_make_url(registry, repository, "blobs", text.s, ret, err);
 }
 
-/* Some registries refuse HEAD. A GET without a sink is broken off behind the beginning of its body;
- * where its range is obeyed, the size of the whole is part of that. */
+/* Whether an answer to a HEAD leaves open what is there: some registries refuse HEAD, and one that
+ * tells no size may be something in between that says 200 to whatever it is asked. */
+static bool is_no_answer(const struct registry_http_response *response)
+{
+    return response->status == 405 || response->status == 501 ||
+           (response->status == 200 && response->length == UINT64_MAX);
+}
+
+/* A GET without a sink is broken off behind the beginning of its body; where its range is obeyed,
+ * the size of the whole is part of that. An empty blob has no first byte: then without a range. */
 static int stat_by_get(struct registry *registry, const struct registry_call *head,
                        struct registry_http_response *response, struct err *err)
 {
     struct registry_call call = *head;
     call.request.method = REGISTRY_HTTP_GET;
     call.request.range_len = 1;
+    registry_http_response_free(response);
+    int rc = registry_call_perform(registry, &call, response, err);
+    if (rc < 0 || response->status != 416)
+        return rc;
+    call.request.range_len = 0;
     registry_http_response_free(response);
     return registry_call_perform(registry, &call, response, err);
 }
@@ -58,8 +71,9 @@ static int look(struct registry *registry, struct registry_call *call,
     return registry_call_perform(registry, call, ret, err);
 }
 
-static int stat_blob(struct registry *registry, const char *repository, const struct digest *digest,
-                     remote_progress progress, void *arg, uint64_t *ret_size, struct err *err)
+int registry_blob_look(struct registry *registry, const char *repository,
+                       const struct digest *digest, struct registry_retry *retry,
+                       remote_progress progress, void *arg, uint64_t *ret_size, struct err *err)
 {
     cleanup_free char *url = NULL;
     int rc = blob_url(registry, repository, digest, &url, err);
@@ -70,10 +84,11 @@ static int stat_blob(struct registry *registry, const char *repository, const st
                                              .progress = progress,
                                              .progress_arg = arg},
                                  .repeat = REGISTRY_REPEAT_SAFE,
+                                 .retry = retry,
                                  .repository = repository};
     cleanup_http_response struct registry_http_response response = {0};
     rc = look(registry, &call, &response, err);
-    if (rc == 0 && (response.status == 405 || response.status == 501))
+    if (rc == 0 && is_no_answer(&response))
         rc = stat_by_get(registry, &call, &response, err);
     if (rc < 0)
         return rc;
@@ -97,7 +112,8 @@ int registry_blob_stat(struct remote *remote, const char *repository, const stru
     int rc = reference_check_repository(repository, err);
     if (rc < 0)
         return rc;
-    rc = stat_blob(registry_of(remote), repository, digest, progress, arg, ret_size, err);
+    rc = registry_blob_look(registry_of(remote), repository, digest, NULL, progress, arg, ret_size,
+                            err);
     return wrap(rc, repository, err);
 }
 

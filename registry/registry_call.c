@@ -81,7 +81,7 @@ static int perform_once(struct registry *registry, const struct registry_call *c
     struct registry_http_request request = call->request;
     struct registry_repeat_means means = means_of(registry);
     request.authorization = value;
-    int rc = registry_repeat_perform(&means, &request, call->repeat, ret, err);
+    int rc = registry_repeat_perform(&means, &request, call->repeat, call->retry, ret, err);
     if (rc == 0)
         hide(ret, value);
     return rc;

@@ -25,6 +25,7 @@ struct registry;
 struct registry_call {
     struct registry_http_request request; /* without Authorization */
     enum registry_repeat repeat;
+    struct registry_retry *retry; /* of the work that it is a part of; NULL: it is all of it */
     const char *repository;
     const char *actions; /* of the scope of `repository`: "pull", "pull,push", "delete" */
     /* A second repository that is read ("from" of a mount); NULL: none. When the token host refuses

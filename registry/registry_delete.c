@@ -51,16 +51,28 @@ static bool is_unsupported(const struct registry_http_response *response)
            registry_error_has_code(response, "UNSUPPORTED");
 }
 
-static int perform(struct registry *registry, const char *repository, const char *reference,
+/* Taking one thing away, and who may ask for the end of it. */
+struct removal {
+    struct remote *remote;
+    const char *repository;
+    remote_progress progress;
+    void *arg;
+};
+
+static int perform(const struct removal *removal, const char *reference,
                    struct registry_http_response *ret, struct err *err)
 {
+    struct registry *registry = registry_of(removal->remote);
     cleanup_free char *url = NULL;
-    int rc = registry_make_url(registry, repository, "manifests", reference, &url, err);
+    int rc = registry_make_url(registry, removal->repository, "manifests", reference, &url, err);
     if (rc < 0)
         return rc;
-    const struct registry_call call = {.request = {.method = REGISTRY_HTTP_DELETE, .url = url},
+    const struct registry_call call = {.request = {.method = REGISTRY_HTTP_DELETE,
+                                                   .url = url,
+                                                   .progress = removal->progress,
+                                                   .progress_arg = removal->arg},
                                        .repeat = REGISTRY_REPEAT_SAFE,
-                                       .repository = repository,
+                                       .repository = removal->repository,
                                        .actions = "delete,pull,push"};
     return registry_call_perform(registry, &call, ret, err);
 }
@@ -70,18 +82,17 @@ static bool is_done(const struct registry_http_response *response)
     return response->status == 202 || response->status == 200 || response->status == 204;
 }
 
-int registry_manifest_delete(struct remote *remote, const char *repository,
-                             const struct digest *digest, const char *only, struct err *err)
+static int delete_manifest(const struct removal *removal, const struct digest *digest,
+                           struct err *err)
 {
-    (void)only; /* a registry cannot look and delete in one step */
-    struct registry *registry = registry_of(remote);
+    struct registry *registry = registry_of(removal->remote);
     struct digest_text text = digest_format(digest);
     cleanup_http_response struct registry_http_response response = {0};
-    int rc = registry_manifest_check_names(repository, text.s, err);
+    int rc = registry_manifest_check_names(removal->repository, text.s, err);
     if (rc == 0)
         rc = check_known(registry, err);
     if (rc == 0)
-        rc = perform(registry, repository, text.s, &response, err);
+        rc = perform(removal, text.s, &response, err);
     if (rc < 0)
         return rc;
     if (is_done(&response))
@@ -93,14 +104,24 @@ int registry_manifest_delete(struct remote *remote, const char *repository,
     return refuse(rc, err);
 }
 
-/* 1 when the registry took the tag away, 0 when it deletes no tags. */
-static int delete_by_tag(struct registry *registry, const char *repository, const char *tag,
-                         struct err *err)
+int registry_manifest_delete(struct remote *remote, const char *repository,
+                             const struct digest *digest, const char *only,
+                             remote_progress progress, void *arg, struct err *err)
 {
+    (void)only; /* a registry cannot look and delete in one step */
+    const struct removal removal = {
+        .remote = remote, .repository = repository, .progress = progress, .arg = arg};
+    return delete_manifest(&removal, digest, err);
+}
+
+/* 1 when the registry took the tag away, 0 when it deletes no tags. */
+static int delete_by_tag(const struct removal *removal, const char *tag, struct err *err)
+{
+    struct registry *registry = registry_of(removal->remote);
     cleanup_http_response struct registry_http_response response = {0};
     if (registry_pool_traits(registry->pool, registry->base).no_tag_delete)
         return 0;
-    int rc = perform(registry, repository, tag, &response, err);
+    int rc = perform(removal, tag, &response, err);
     if (rc < 0)
         return rc;
     if (is_done(&response)) {
@@ -140,58 +161,95 @@ static int make_placeholder(const char *tag, const struct digest *digest, struct
     return rc;
 }
 
-static int put(struct remote *remote, const char *repository, const char *tag,
-               const char *media_type, const char *bytes, size_t len, struct err *err)
+static int put(const struct removal *removal, const char *tag, const char *media_type,
+               const char *bytes, size_t len, struct err *err)
 {
-    return registry_manifest_put(remote, repository, tag, media_type, bytes, len, NULL, NULL, NULL,
-                                 err);
+    return registry_manifest_put(removal->remote, removal->repository, tag, media_type, bytes, len,
+                                 removal->progress, removal->arg, NULL, err);
 }
 
-/* Gives the tag to the placeholder and deletes that. Where it cannot be deleted the tag gets back
- * what it had. */
-static int replace_and_delete(struct remote *remote, const char *repository, const char *tag,
-                              const struct digest *digest, const struct placeholder *placeholder,
-                              struct err *err)
+static int stat_tag(const struct removal *removal, const char *tag,
+                    struct remote_manifest_stat *ret, struct err *err)
 {
-    cleanup_remote_manifest struct remote_manifest before = {.bytes = NULL};
-    int rc = registry_manifest_get(remote, repository, digest_format(digest).s, NULL, NULL, &before,
-                                   err);
-    if (rc == 0)
-        rc = check_known(registry_of(remote), err);
-    if (rc == 0)
-        rc = put(remote, repository, tag, OCI_MEDIA_INDEX, placeholder->bytes,
-                 strlen(placeholder->bytes), err);
-    if (rc < 0)
+    return registry_manifest_stat(removal->remote, removal->repository, tag, removal->progress,
+                                  removal->arg, ret, err);
+}
+
+/* Fails unless the tag names the manifest. */
+static int check_tag(const struct removal *removal, const char *tag, const struct digest *digest,
+                     struct err *err)
+{
+    struct remote_manifest_stat stat;
+    int rc = stat_tag(removal, tag, &stat, err);
+    if (rc < 0 || digest_equal(&stat.digest, digest))
         return rc;
+    return err_fail(err, ERR_NOT_FOUND, "the tag '%s' names another manifest now", tag);
+}
+
+/* Deletes what the tag was given to. Where that cannot be done the tag gets back what it had; who
+ * was told to stop leaves that to the next attempt, which recognises the placeholder. */
+static int delete_placeholder(const struct removal *removal, const char *tag,
+                              const struct placeholder *placeholder,
+                              const struct remote_manifest *before, struct err *err)
+{
     struct err cause = ERR_INIT;
-    rc = registry_manifest_delete(remote, repository, &placeholder->digest, NULL, &cause);
+    int rc = delete_manifest(removal, &placeholder->digest, &cause);
     if (rc == 0 || cause.code == ERR_NOT_FOUND) /* an answer was lost, and it was asked again */
         return 0;
     rc = err_pass(err, rc, &cause);
+    if (cause.code == ERR_CANCELLED)
+        return rc;
     struct err failure = ERR_INIT;
-    if (put(remote, repository, tag, before.media_type, before.bytes, before.len, &failure) < 0)
+    int back =
+        check_tag(removal, tag, &placeholder->digest, &failure); /* else it has a new owner */
+    if (back == 0)
+        back = put(removal, tag, before->media_type, before->bytes, before->len, &failure);
+    if (back < 0 && failure.code != ERR_NOT_FOUND)
         err_wrap(err, rc, "the tag is lost (%s)", failure.text);
     return rc;
 }
 
-int registry_tag_delete(struct remote *remote, const char *repository, const char *tag,
-                        const struct digest *expected, struct err *err)
+/* Gives the tag to the placeholder and deletes that. A registry has no compare and swap, so the tag
+ * is looked at once more right before: what is left is the time of one PUT, in which somebody else
+ * may move the tag and lose it. */
+static int replace_and_delete(const struct removal *removal, const char *tag,
+                              const struct digest *digest, const struct placeholder *placeholder,
+                              struct err *err)
 {
+    cleanup_remote_manifest struct remote_manifest before = {.bytes = NULL};
+    int rc = registry_manifest_get(removal->remote, removal->repository, digest_format(digest).s,
+                                   removal->progress, removal->arg, &before, err);
+    if (rc == 0)
+        rc = check_known(registry_of(removal->remote), err);
+    if (rc == 0)
+        rc = check_tag(removal, tag, digest, err);
+    if (rc == 0)
+        rc =
+            put(removal, tag, OCI_MEDIA_INDEX, placeholder->bytes, strlen(placeholder->bytes), err);
+    return rc == 0 ? delete_placeholder(removal, tag, placeholder, &before, err) : rc;
+}
+
+int registry_tag_delete(struct remote *remote, const char *repository, const char *tag,
+                        const struct digest *expected, remote_progress progress, void *arg,
+                        struct err *err)
+{
+    const struct removal removal = {
+        .remote = remote, .repository = repository, .progress = progress, .arg = arg};
     struct remote_manifest_stat stat;
     struct placeholder placeholder = {.bytes = NULL};
-    int rc = registry_manifest_stat(remote, repository, tag, NULL, NULL, &stat, err);
+    int rc = stat_tag(&removal, tag, &stat, err);
     if (rc == 0)
         rc = make_placeholder(tag, expected ? expected : &stat.digest, &placeholder, err);
     if (rc < 0)
         return rc;
     if (digest_equal(&stat.digest, &placeholder.digest)) { /* an earlier attempt came so far */
-        rc = registry_manifest_delete(remote, repository, &placeholder.digest, NULL, err);
+        rc = delete_manifest(&removal, &placeholder.digest, err);
     } else if (expected && !digest_equal(&stat.digest, expected)) {
         rc = err_fail(err, ERR_NOT_FOUND, "the tag '%s' names another manifest now", tag);
     } else {
-        rc = delete_by_tag(registry_of(remote), repository, tag, err);
+        rc = delete_by_tag(&removal, tag, err);
         if (rc == 0)
-            rc = replace_and_delete(remote, repository, tag, &stat.digest, &placeholder, err);
+            rc = replace_and_delete(&removal, tag, &stat.digest, &placeholder, err);
     }
     free(placeholder.bytes);
     return rc < 0 ? rc : 0;

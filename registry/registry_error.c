@@ -1,9 +1,12 @@
 #include "registry_error.h"
 
+#include "clock.h"
 #include "json_doc.h"
+#include "registry_retry.h"
 #include "registry_url.h"
 
 #include <string.h>
+#include <time.h>
 
 struct registry_error_text registry_error_clean(const char *bytes, size_t len)
 {
@@ -113,11 +116,30 @@ static enum err_code code_of_status(const struct registry_http_response *respons
     }
 }
 
+/* For how many seconds the registry does not want to be asked; -1: it does not say. */
+static int64_t seconds_to_wait(const struct registry_http_response *response)
+{
+    int64_t seconds = -1;
+    if ((response->status == 429 || response->status == 503) && response->retry_after)
+        (void)registry_retry_after(response->retry_after, time(NULL), &seconds, NULL);
+    return seconds;
+}
+
+static void hint_for_wait(int64_t seconds, struct err *err)
+{
+    if (seconds <= REGISTRY_RETRY_AFTER_MAX_S)
+        err_hint(err, "try again in %lld seconds", (long long)seconds);
+    else
+        err_hint(err, "try again after %s",
+                 clock_format(seconds < CLOCK_OFFSET_MAX_S ? (time(NULL) + seconds) * CLOCK_NS_PER_S
+                                                           : INT64_MAX)
+                     .s);
+}
+
 static void hint_for_status(const struct registry_http_response *response, const char *host,
-                            struct err *err)
+                            int64_t after_s, struct err *err)
 {
     long status = response->status;
-    const char *wait = response->retry_after;
     if (status == 401 || status == 403)
         err_hint(err,
                  "docker login %.200s, or set [remote] auth_file; a user who is logged in already "
@@ -128,8 +150,8 @@ static void hint_for_status(const struct registry_http_response *response, const
                  "check the name; some registries also say so when a login is missing (docker "
                  "login %.200s)",
                  host);
-    else if ((status == 429 || status == 503) && wait && strspn(wait, "0123456789") == strlen(wait))
-        err_hint(err, "try again in %.10s seconds", wait);
+    else if (after_s >= 0)
+        hint_for_wait(after_s, err);
     else if (status == 429 || status >= 500)
         err_hint(err, "try again later; the registry's own log may tell more");
     else if (status >= 300 && status < 400)
@@ -142,10 +164,14 @@ int registry_error_refusal(const struct registry_http_response *response, struct
 {
     cleanup_free char *host = registry_url_host(response->url);
     struct registry_error_text words = peer_words(response);
-    int rc = err_fail(err, code_of_status(response), "registry %.300s answered %ld%s%s%s",
+    char wait[64] = "";
+    int64_t after_s = seconds_to_wait(response);
+    if (after_s > 0)
+        snprintf(wait, sizeof wait, " and asks not to come back for %lld s", (long long)after_s);
+    int rc = err_fail(err, code_of_status(response), "registry %.300s answered %ld%s%s%s%s",
                       host ? host : "?", response->status, words.s[0] ? " (" : "", words.s,
-                      words.s[0] ? ")" : "");
-    hint_for_status(response, host ? host : "HOST", err);
+                      words.s[0] ? ")" : "", wait);
+    hint_for_status(response, host ? host : "HOST", after_s, err);
     return rc;
 }
 

@@ -5,6 +5,8 @@
 #include "registry.h"
 #include "registry_http.h"
 
+struct registry_retry;
+
 struct registry {
     struct remote remote; /* first, so that the two pointers are one */
     struct registry_http *http;
@@ -20,6 +22,12 @@ static inline struct registry *registry_of(struct remote *remote)
 /* "<base>/v2/<repository>/<kind>/<name>" of checked parts. Caller frees *ret. */
 int registry_make_url(const struct registry *registry, const char *repository, const char *kind,
                       const char *name, char **ret, struct err *err);
+
+/* Whether a blob is there, as a part of other work (registry_retry.h; NULL: it is all of it). As
+ * the operation, but the message leaves out the repository, which is a checked name. */
+int registry_blob_look(struct registry *registry, const char *repository,
+                       const struct digest *digest, struct registry_retry *retry,
+                       remote_progress progress, void *arg, uint64_t *ret_size, struct err *err);
 
 /* The operations, as in struct remote_ops; registry_upload.h has another one. */
 int registry_blob_stat(struct remote *remote, const char *repository, const struct digest *digest,
@@ -40,14 +48,16 @@ int registry_manifest_put(struct remote *remote, const char *repository, const c
                           remote_progress progress, void *arg, struct remote_missing *missing,
                           struct err *err);
 int registry_manifest_delete(struct remote *remote, const char *repository,
-                             const struct digest *digest, const char *only, struct err *err);
+                             const struct digest *digest, const char *only,
+                             remote_progress progress, void *arg, struct err *err);
 int registry_manifest_stat(struct remote *remote, const char *repository, const char *reference,
                            remote_progress progress, void *progress_arg,
                            struct remote_manifest_stat *ret, struct err *err);
 int registry_tags_list(struct remote *remote, const char *repository, remote_progress progress,
                        void *progress_arg, struct remote_tags *ret, struct err *err);
 int registry_tag_delete(struct remote *remote, const char *repository, const char *tag,
-                        const struct digest *expected, struct err *err);
+                        const struct digest *expected, remote_progress progress, void *arg,
+                        struct err *err);
 int registry_referrers_list(struct remote *remote, const char *repository,
                             const struct digest *subject, remote_progress progress,
                             void *progress_arg, struct remote_referrers *ret, struct err *err);
@@ -56,7 +66,8 @@ int registry_referrers_list(struct remote *remote, const char *repository,
  * the answer to the PUT says that the registry keeps that list itself. */
 int registry_referrers_note(struct remote *remote, const char *repository,
                             const struct remote_manifest *manifest,
-                            const struct registry_http_response *response, struct err *err);
+                            const struct registry_http_response *response, remote_progress progress,
+                            void *arg, struct err *err);
 
 /* The Accept headers of requests for manifests. */
 extern const char *const registry_manifest_accept[];

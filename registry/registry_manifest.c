@@ -235,7 +235,8 @@ static int put_manifest(struct registry *registry, const char *repository, const
                                              .len = (size_t)body->body_size,
                                              .media_type = (char *)media_type,
                                              .digest = *digest};
-    return registry_referrers_note(&registry->remote, repository, &manifest, &response, err);
+    return registry_referrers_note(&registry->remote, repository, &manifest, &response,
+                                   body->progress, body->progress_arg, err);
 }
 
 int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,

@@ -166,6 +166,7 @@ static int perform(struct fetch *fetch, const char *url, struct registry_http_re
                                              .progress = range->progress,
                                              .progress_arg = range->progress_arg},
                                  .repeat = REGISTRY_REPEAT_SAFE,
+                                 .retry = &fetch->retry,
                                  .repository = fetch->source->repository,
                                  .actions = "pull"};
     if (!fetch->whole) {
@@ -235,7 +236,10 @@ static int on_answer(struct fetch *fetch, uint64_t before,
         return err_fail(err, ERR_DAMAGED, "the registry answered 206 without a byte");
     uint64_t total =
         response->status == 206 ? response->range_total : fetch->range->offset + fetch->done;
-    fetch->scanty = fetch->done - before < REGISTRY_RANGE_PROGRESS ? fetch->scanty + 1 : 0;
+    bool progress = fetch->done - before >= REGISTRY_RANGE_PROGRESS;
+    if (progress)
+        registry_retry_progress(&fetch->retry);
+    fetch->scanty = progress ? 0 : fetch->scanty + 1;
     if (fetch->scanty > REGISTRY_RETRY_MAX && response->status == 206) {
         fetch->final = true;
         return err_fail(err, ERR_DAMAGED, "the registry gives its bytes one by one");

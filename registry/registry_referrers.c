@@ -159,27 +159,29 @@ int registry_referrers_list(struct remote *remote, const char *repository,
 
 /* One round of read, add, write. 1 when the manifest is in the list. */
 static int add_once(struct remote *remote, const char *repository, const char *tag,
-                    const struct remote_manifest *manifest, struct err *err)
+                    const struct remote_manifest *manifest, remote_progress progress, void *arg,
+                    struct err *err)
 {
     cleanup_remote_manifest struct remote_manifest index = {.bytes = NULL};
     cleanup_free char *text = NULL;
-    int rc = get_list(remote, repository, tag, NULL, NULL, &index, err);
+    int rc = get_list(remote, repository, tag, progress, arg, &index, err);
     if (rc >= 0)
         rc = remote_referrers_extend(rc == 1 ? &index : NULL, manifest, &text, err);
     if (rc < 0 || !text)
         return rc < 0 ? rc : 1;
-    return registry_manifest_put(remote, repository, tag, OCI_MEDIA_INDEX, text, strlen(text), NULL,
-                                 NULL, NULL, err);
+    return registry_manifest_put(remote, repository, tag, OCI_MEDIA_INDEX, text, strlen(text),
+                                 progress, arg, NULL, err);
 }
 
 /* Writers of the list know nothing of each other, so it is read again after each change, until what
  * was added is seen in it. */
 static int add_to_list(struct remote *remote, const char *repository, const struct digest *subject,
-                       const struct remote_manifest *manifest, struct err *err)
+                       const struct remote_manifest *manifest, remote_progress progress, void *arg,
+                       struct err *err)
 {
     struct list_tag tag = list_tag(subject);
     for (int attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-        int rc = add_once(remote, repository, tag.s, manifest, err);
+        int rc = add_once(remote, repository, tag.s, manifest, progress, arg, err);
         if (rc != 0)
             return rc < 0 ? err_wrap(err, rc, "the list of referrers under the tag %s", tag.s) : 0;
     }
@@ -191,7 +193,8 @@ static int add_to_list(struct remote *remote, const char *repository, const stru
 
 int registry_referrers_note(struct remote *remote, const char *repository,
                             const struct remote_manifest *manifest,
-                            const struct registry_http_response *response, struct err *err)
+                            const struct registry_http_response *response, remote_progress progress,
+                            void *arg, struct err *err)
 {
     static const char word[] = "subject";
     struct digest subject;
@@ -202,5 +205,5 @@ int registry_referrers_note(struct remote *remote, const char *repository,
         return rc;
     if (response->oci_subject && strcmp(response->oci_subject, digest_format(&subject).s) == 0)
         return 0;
-    return add_to_list(remote, repository, &subject, manifest, err);
+    return add_to_list(remote, repository, &subject, manifest, progress, arg, err);
 }

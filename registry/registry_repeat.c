@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+enum {
+    NS_PER_MS = 1000000,
+};
+
 /* Counts what the caller's sink has taken. */
 struct counted_sink {
     const struct registry_http_request *request;
@@ -62,14 +66,13 @@ int registry_repeat_wait(const struct registry_repeat_means *means, struct regis
     const struct registry_repeat_time *time = means->time;
     int64_t ms;
     bool all;
-    int rc = registry_retry_next(retry, response, clock_wall_ns(time->clock) / CLOCK_NS_PER_S, &ms,
-                                 &all, err);
-    if (rc != 1)
-        return rc;
+    if (registry_retry_next(retry, response, clock_wall_ns(time->clock) / CLOCK_NS_PER_S,
+                            clock_mono_ns(time->clock) / NS_PER_MS, &ms, &all) == 0)
+        return 0;
     struct registry_pool *pool = registry_http_pool(means->http);
     if (all && pool)
         time->pause(time->arg, pool, response->url, ms);
-    rc = time->sleep(time->arg, ms, waiter, err);
+    int rc = time->sleep(time->arg, ms, waiter, err);
     return rc < 0 ? rc : 1;
 }
 
@@ -103,10 +106,11 @@ static int attempt(const struct registry_repeat_means *means,
 
 int registry_repeat_perform(const struct registry_repeat_means *means,
                             const struct registry_http_request *request,
-                            enum registry_repeat repeat, struct registry_http_response *ret,
-                            struct err *err)
+                            enum registry_repeat repeat, struct registry_retry *retry,
+                            struct registry_http_response *ret, struct err *err)
 {
-    struct registry_retry retry = {0};
+    struct registry_retry own = {.attempts = 0};
+    retry = retry ? retry : &own;
     struct registry_waiter waiter = {
         .progress = request->progress, .arg = request->progress_arg, .total = request->body_size};
     for (;;) {
@@ -117,13 +121,13 @@ int registry_repeat_perform(const struct registry_repeat_means *means,
             return err_pass(err, rc, &failure);
         bool lost = failure.code != ERR_NONE;
         if (rc == 1) {
-            rc = registry_repeat_wait(means, &retry, lost ? NULL : &response, &waiter, err);
+            rc = registry_repeat_wait(means, retry, lost ? NULL : &response, &waiter, err);
             if (rc < 0)
                 return rc;
             if (rc == 1)
                 continue;
             if (lost) {
-                err_wrap(&failure, -failure.num, "%d attempts failed", retry.attempts);
+                err_wrap(&failure, -failure.num, "%d attempts failed", retry->attempts);
                 return err_pass(err, -failure.num, &failure);
             }
         }

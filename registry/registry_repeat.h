@@ -38,15 +38,15 @@ struct registry_repeat_means {
 };
 
 /* As registry_http_perform(). An answer of a passing failure is what is returned when there were
- * enough attempts. */
+ * enough attempts. `retry` is that of the work that this request is a part of; NULL: it is all of
+ * it. */
 int registry_repeat_perform(const struct registry_repeat_means *means,
                             const struct registry_http_request *request,
-                            enum registry_repeat repeat, struct registry_http_response *ret,
-                            struct err *err);
+                            enum registry_repeat repeat, struct registry_retry *retry,
+                            struct registry_http_response *ret, struct err *err);
 
 /* For callers with loops of their own: counts a failed attempt and waits. 1 when another one may be
- * made, 0 when there were enough, ERR_CANCELLED, or ERR_REFUSED for a Retry-After that is too long.
- * `response` is NULL when there was none. */
+ * made, 0 when not, or ERR_CANCELLED. `response` is NULL when there was none. */
 int registry_repeat_wait(const struct registry_repeat_means *means, struct registry_retry *retry,
                          const struct registry_http_response *response,
                          const struct registry_waiter *waiter, struct err *err);

@@ -1,8 +1,5 @@
 #include "registry_retry.h"
 
-#include "clock.h"
-#include "registry_url.h"
-
 #include <curl/curl.h>
 #include <string.h>
 #include <sys/random.h>
@@ -40,7 +37,7 @@ bool registry_retry_is_lost(const struct err *failure)
 
 void registry_retry_progress(struct registry_retry *retry)
 {
-    retry->attempts = 0;
+    *retry = (struct registry_retry){.attempts = 0};
 }
 
 /* 0 to `most`. Chance is a courtesy here: without it the longest is taken. */
@@ -81,36 +78,34 @@ int registry_retry_after(const char *value, int64_t now_s, int64_t *ret_s, struc
     return 0;
 }
 
-static int fail_too_long(const struct registry_http_response *response, int64_t seconds,
-                         int64_t now_s, struct err *err)
+/* How long until the next attempt; `after_s` is what the registry asks for, -1: nothing. */
+static int64_t pause_of(const struct registry_retry *retry, int64_t after_s)
 {
-    cleanup_free char *host = registry_url_host(response->url);
-    int rc = err_fail(err, ERR_REFUSED,
-                      "registry %.300s answered %ld and asks not to come back for %lld s",
-                      host ? host : "?", response->status, (long long)seconds);
-    struct clock_text when =
-        clock_format(seconds < CLOCK_OFFSET_MAX_S ? (now_s + seconds) * CLOCK_NS_PER_S : INT64_MAX);
-    err_hint(err, "try again after %s", when.s);
-    return rc;
+    int64_t ms = back_off(retry->attempts + retry->put_off);
+    if (after_s < 0)
+        return ms;
+    int64_t told = after_s * 1000 + random_up_to(AFTER_JITTER_MS) +
+                   random_up_to(after_s * 1000 * AFTER_JITTER_PERCENT / 100);
+    return told > ms ? told : ms;
 }
 
 int registry_retry_next(struct registry_retry *retry, const struct registry_http_response *response,
-                        int64_t now_s, int64_t *ret_ms, bool *ret_all, struct err *err)
+                        int64_t now_s, int64_t mono_ms, int64_t *ret_ms, bool *ret_all)
 {
     int64_t after_s = -1;
-    if (response && response->retry_after &&
-        registry_retry_after(response->retry_after, now_s, &after_s, NULL) == 0 &&
-        after_s > REGISTRY_RETRY_AFTER_MAX_S)
-        return fail_too_long(response, after_s, now_s, err);
-    retry->attempts++;
-    if (retry->attempts >= REGISTRY_RETRY_MAX)
+    if (response && response->retry_after)
+        (void)registry_retry_after(response->retry_after, now_s, &after_s, NULL);
+    if (retry->attempts + retry->put_off == 0)
+        retry->since_ms = mono_ms;
+    if (after_s >= 0)
+        retry->put_off++;
+    else
+        retry->attempts++;
+    if (retry->attempts >= REGISTRY_RETRY_MAX || after_s > REGISTRY_RETRY_AFTER_MAX_S)
         return 0;
-    int64_t ms = back_off(retry->attempts);
-    if (after_s >= 0) {
-        int64_t told = after_s * 1000 + random_up_to(AFTER_JITTER_MS) +
-                       random_up_to(after_s * 1000 * AFTER_JITTER_PERCENT / 100);
-        ms = told > ms ? told : ms;
-    }
+    int64_t ms = pause_of(retry, after_s);
+    if (mono_ms - retry->since_ms + ms > REGISTRY_RETRY_TIME_MAX_S * INT64_C(1000))
+        return 0;
     *ret_ms = ms;
     *ret_all = after_s >= 0 || (response && response->status == 429);
     return 1;

@@ -1,12 +1,23 @@
 /* registry_retry.h - what may be asked again, when, and how often. Pure but for chance: the caller
  * says what time it is, and waits (registry_repeat.h).
  *
+ * A piece of work - a question, an upload of a blob, a part of a download - has one struct
+ * registry_retry, however many requests it takes and whoever of them repeats: none multiplies the
+ * patience of another one. Since its last progress there may be
+ *   - REGISTRY_RETRY_MAX failed attempts, those not counted after which the registry itself said
+ *     when to come back;
+ *   - REGISTRY_RETRY_TIME_MAX_S from the first failure to the beginning of another attempt. So work
+ *     without progress ends after that time and two attempts, each of which standing still ends
+ *     (registry_http.h).
+ * Tokens that it needs on the way are another piece of work.
+ *
  * Passing failures are a lost or refused connection, 408, 429, 500, 502, 503 and 504. The pause
  * doubles from REGISTRY_RETRY_FIRST_MS to REGISTRY_RETRY_LAST_MS, each time a random part of it
  * (half to whole), so that many do not come back at once. A Retry-After, in seconds or as an HTTP
  * date (RFC 9110, 10.2.3), is obeyed with a jitter on top, for all requests to the origin, as is a
- * 429 without one; one longer than REGISTRY_RETRY_AFTER_MAX_S is a failure that names the time. One
- * that cannot be read is as none.
+ * 429 without one; one longer than REGISTRY_RETRY_AFTER_MAX_S, or than what is left of the time
+ * above, ends the work, and the answer's sentence names it (registry_error.h). One that cannot be
+ * read is as none.
  */
 #pragma once
 
@@ -17,11 +28,14 @@ enum {
     REGISTRY_RETRY_FIRST_MS = 500,
     REGISTRY_RETRY_LAST_MS = 20000,
     REGISTRY_RETRY_AFTER_MAX_S = 600,
+    REGISTRY_RETRY_TIME_MAX_S = 900, /* without progress */
 };
 
-/* Attempts at one thing. Zeroed before the first. */
+/* Failed attempts at one piece of work since its last progress. Zeroed before the first. */
 struct registry_retry {
-    int attempts; /* failed ones since the last progress */
+    int attempts;     /* whose next one was ours to choose */
+    int put_off;      /* after which the registry said when to come back */
+    int64_t since_ms; /* when the first of both failed, by the monotonic clock */
 };
 
 /* Whether an answer means that the same request may succeed later. */
@@ -33,15 +47,15 @@ bool registry_retry_is_put_off(const struct registry_http_response *response);
  * a certificate that is not trusted or a caller's own failure. */
 bool registry_retry_is_lost(const struct err *failure);
 
-/* Progress was made: the count begins anew. */
+/* Progress was made: count and time begin anew. */
 void registry_retry_progress(struct registry_retry *retry);
 
 /* Counts a failed attempt and tells how long to wait before the next one: 1 and *ret_ms, with
- * *ret_all when every request to this origin should wait; 0 when there were enough attempts. A
- * Retry-After that is too long fails (ERR_REFUSED). `response` is NULL when there was no answer;
- * `now_s` is the wall clock, for HTTP dates. */
+ * *ret_all when every request to this origin should wait; 0 when there is no further attempt.
+ * `response` is NULL when there was no answer; `now_s` is the wall clock, for HTTP dates, and
+ * `mono_ms` the monotonic one. */
 int registry_retry_next(struct registry_retry *retry, const struct registry_http_response *response,
-                        int64_t now_s, int64_t *ret_ms, bool *ret_all, struct err *err);
+                        int64_t now_s, int64_t mono_ms, int64_t *ret_ms, bool *ret_all);
 
 /* Seconds of a Retry-After value: 0 and *ret_s, or ERR_DAMAGED when it is neither form. A date in
  * the past is 0. */

@@ -58,6 +58,7 @@ static struct registry_call make_call(struct registry_session *session,
                     .progress = on_progress,
                     .progress_arg = session},
         .repeat = REGISTRY_REPEAT_SAFE,
+        .retry = &session->retry,
         .repository = session->repository,
         .actions = "pull,push",
     };
@@ -344,7 +345,7 @@ int registry_session_patch(struct registry_session *session,
 static int look(struct registry_session *session, const struct digest *digest, uint64_t *ret_size,
                 struct err *err)
 {
-    return registry_blob_stat(&session->registry->remote, session->repository, digest,
+    return registry_blob_look(session->registry, session->repository, digest, &session->retry,
                               session->progress, session->arg, ret_size, err);
 }
 
@@ -470,5 +471,5 @@ int registry_session_is_there(struct registry_session *session, const struct dig
 {
     uint64_t have = UINT64_MAX;
     int rc = look(session, digest, &have, err);
-    return rc == 1 ? have == size || have == UINT64_MAX : rc;
+    return rc == 1 ? have == size : rc; /* to be told no size is no proof */
 }

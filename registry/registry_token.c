@@ -135,7 +135,7 @@ static int ask(const struct registry_token_request *request,
         full.progress = request->waiter->progress;
         full.progress_arg = request->waiter->arg;
     }
-    return registry_repeat_perform(request->means, &full, REGISTRY_REPEAT_SAFE, ret, err);
+    return registry_repeat_perform(request->means, &full, REGISTRY_REPEAT_SAFE, NULL, ret, err);
 }
 
 static int ask_by_get(const struct registry_token_request *request, struct buf *ret_body,

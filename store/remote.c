@@ -139,6 +139,31 @@ int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
     return 0;
 }
 
+/* Whether the tag names what was just put under it. There is no compare and swap in a registry, so
+ * of two who write a tag at once both are told that they have. */
+static int check_tag(struct remote *remote, const char *repository, const char *tag,
+                     const struct digest *digest, remote_progress progress, void *arg,
+                     struct err *err)
+{
+    struct remote_manifest_stat stat;
+    struct err missing = ERR_INIT;
+    int rc = remote->ops->manifest_stat(remote, repository, tag, progress, arg, &stat, &missing);
+    rc = err_found(err, rc, &missing);
+    if (rc < 0 || (rc == 1 && digest_equal(&stat.digest, digest)))
+        return rc < 0 ? rc : 0;
+    if (rc == 1)
+        rc = err_fail(err, ERR_EXISTS, "another writer has given the tag '%s' to %s meanwhile", tag,
+                      digest_format(&stat.digest).s);
+    else
+        rc = err_fail(err, ERR_REFUSED,
+                      "the remote took the manifest and does not have the tag '%s'", tag);
+    err_hint(err,
+             "the remote has it under its digest alone, where collection may take it: %s@%s; push "
+             "it under another tag to keep it",
+             repository, digest_format(digest).s);
+    return rc;
+}
+
 static int put_and_read_back(struct remote *remote, const char *repository, const char *tag,
                              const char *media_type, const void *bytes, size_t len,
                              remote_progress progress, void *arg, struct remote_missing *missing,
@@ -155,8 +180,9 @@ static int put_and_read_back(struct remote *remote, const char *repository, cons
                                        missing, err);
     if (rc < 0)
         return rc;
-    return remote_manifest_get_or_stop(remote, repository, digest_format(&digest).s, progress, arg,
-                                       &manifest, err);
+    rc = remote_manifest_get_or_stop(remote, repository, digest_format(&digest).s, progress, arg,
+                                     &manifest, err);
+    return rc == 0 && tag ? check_tag(remote, repository, tag, &digest, progress, arg, err) : rc;
 }
 
 int remote_manifest_put(struct remote *remote, const char *repository, const char *tag,
@@ -204,7 +230,7 @@ int remote_manifest_stat(struct remote *remote, const char *repository, const ch
 
 int remote_manifest_swap(struct remote *remote, const char *repository, const char *tag,
                          const struct digest *expected, const char *media_type, const void *bytes,
-                         size_t len, struct err *err)
+                         size_t len, remote_progress progress, void *arg, struct err *err)
 {
     const char *type = NULL;
     int rc = remote_check_repository(repository, err);
@@ -215,7 +241,8 @@ int remote_manifest_swap(struct remote *remote, const char *repository, const ch
     if (rc == 0 && bytes)
         rc = check_manifest(bytes, len, media_type, &type, err);
     if (rc == 0)
-        rc = remote->ops->manifest_swap(remote, repository, tag, expected, type, bytes, len, err);
+        rc = remote->ops->manifest_swap(remote, repository, tag, expected, type, bytes, len,
+                                        progress, arg, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot change what %s:%s names in %s", repository, tag,
                         remote->url);
@@ -223,11 +250,12 @@ int remote_manifest_swap(struct remote *remote, const char *repository, const ch
 }
 
 int remote_manifest_delete(struct remote *remote, const char *repository,
-                           const struct digest *digest, struct err *err)
+                           const struct digest *digest, remote_progress progress, void *arg,
+                           struct err *err)
 {
     int rc = remote_check_repository(repository, err);
     if (rc == 0)
-        rc = remote->ops->manifest_delete(remote, repository, digest, NULL, err);
+        rc = remote->ops->manifest_delete(remote, repository, digest, NULL, progress, arg, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot delete the manifest %s of %s in %s",
                         digest_format(digest).s, repository, remote->url);

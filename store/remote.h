@@ -185,13 +185,14 @@ struct remote_ops {
      * points to it; else the one tag ("": none) that may, and a remote that can look and delete in
      * one step answers ERR_CONFLICT when another one does. */
     int (*manifest_delete)(struct remote *remote, const char *repository,
-                           const struct digest *digest, const char *only, struct err *err);
+                           const struct digest *digest, const char *only, remote_progress progress,
+                           void *arg, struct err *err);
     /* Makes the tag name another manifest only if it names `expected` now (NULL: nothing), in one
      * step; ERR_CONFLICT otherwise. `bytes` NULL: the tag is removed. NULL where the remote has no
      * such operation. */
     int (*manifest_swap)(struct remote *remote, const char *repository, const char *tag,
                          const struct digest *expected, const char *media_type, const void *bytes,
-                         size_t len, struct err *err);
+                         size_t len, remote_progress progress, void *arg, struct err *err);
     /* All tags. A repository that is not there has none. */
     int (*tags_list)(struct remote *remote, const char *repository, remote_progress progress,
                      void *progress_arg, struct remote_tags *ret, struct err *err);
@@ -199,7 +200,8 @@ struct remote_ops {
      * other tags. ERR_NOT_FOUND when the tag is gone already or names something else; ERR_REFUSED
      * when the remote does not allow it. */
     int (*tag_delete)(struct remote *remote, const char *repository, const char *tag,
-                      const struct digest *expected, struct err *err);
+                      const struct digest *expected, remote_progress progress, void *arg,
+                      struct err *err);
     /* What refers to a manifest, which need not be there. */
     int (*referrers_list)(struct remote *remote, const char *repository,
                           const struct digest *subject, remote_progress progress,
@@ -231,8 +233,9 @@ char *remote_reference(const struct remote *remote, const char *repository,
 int remote_push_blob(struct remote *remote, const char *repository, struct blobs *blobs,
                      const struct digest *digest, remote_progress progress, void *arg,
                      struct remote_upload *upload, struct err *err);
-/* Fails unless the remote shows the blob, and with this size where it tells the size:
- * ERR_NOT_FOUND without it, ERR_DIGEST with another size. */
+/* Fails unless the remote shows the blob with this size: ERR_NOT_FOUND without it, ERR_DIGEST with
+ * another size. To be told no size is no proof: then the blob is read back
+ * (remote_verify_blob()). */
 int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
                         uint64_t size, remote_progress progress, void *arg, struct err *err);
 /* Downloads a blob into the store unless it is there; digest and size (UINT64_MAX: any) checked
@@ -250,9 +253,11 @@ int remote_manifest_get(struct remote *remote, const char *repository, const cha
 int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
                                 const char *reference, remote_progress progress, void *arg,
                                 struct remote_manifest *ret, struct err *err);
-/* Stores a manifest, under its digest alone when `tag` is NULL, and reads it back by its digest.
- * A media type of NULL stands for what the bytes say. ERR_REFUSED when the remote misses a blob
- * that it names. */
+/* Stores a manifest, under its digest alone when `tag` is NULL, reads it back by its digest and
+ * looks at what the tag names then. A media type of NULL stands for what the bytes say. ERR_REFUSED
+ * when the remote misses a blob that it names, or has no such tag afterwards; ERR_EXISTS when the
+ * tag names another manifest afterwards, as somebody else wrote it at the same time. Of both the
+ * hint says what the remote has. */
 int remote_manifest_put(struct remote *remote, const char *repository, const char *tag,
                         const char *media_type, const void *bytes, size_t len, struct err *err);
 /* The same with somebody who can ask for its end, and who hears of blobs that the remote misses
@@ -269,15 +274,17 @@ int remote_manifest_stat(struct remote *remote, const char *repository, const ch
  * `media_type` as for remote_manifest_put(). */
 int remote_manifest_swap(struct remote *remote, const char *repository, const char *tag,
                          const struct digest *expected, const char *media_type, const void *bytes,
-                         size_t len, struct err *err);
+                         size_t len, remote_progress progress, void *arg, struct err *err);
 /* Deletes a manifest with all its tags, whoever else needs it; remote_delete() looks first. */
 int remote_manifest_delete(struct remote *remote, const char *repository,
-                           const struct digest *digest, struct err *err);
+                           const struct digest *digest, remote_progress progress, void *arg,
+                           struct err *err);
 
 int remote_tags_list(struct remote *remote, const char *repository, remote_progress progress,
                      void *arg, struct remote_tags *ret, struct err *err);
 int remote_tag_delete(struct remote *remote, const char *repository, const char *tag,
-                      const struct digest *expected, struct err *err);
+                      const struct digest *expected, remote_progress progress, void *arg,
+                      struct err *err);
 /* `artifact_type` NULL: of all types. */
 int remote_referrers_list(struct remote *remote, const char *repository,
                           const struct digest *subject, const char *artifact_type,

@@ -127,7 +127,7 @@ static int take_tag(struct deletion *deletion, struct err *err)
     if (!deletion->tag)
         return 0;
     int rc = remote_tag_delete(deletion->remote, deletion->repository, deletion->tag,
-                               deletion->digest, &failure);
+                               deletion->digest, deletion->progress, deletion->arg, &failure);
     if (rc < 0 && is_refusal(&failure)) {
         add_refusal(result, &failure);
         return 0;
@@ -144,7 +144,8 @@ static int take_manifest(struct deletion *deletion, struct err *err)
     struct remote_deletion *result = deletion->result;
     struct remote *remote = deletion->remote;
     int rc = remote->ops->manifest_delete(remote, deletion->repository, deletion->digest,
-                                          deletion->tag ? deletion->tag : "", &failure);
+                                          deletion->tag ? deletion->tag : "", deletion->progress,
+                                          deletion->arg, &failure);
     result->untagged = rc == 0 || failure.code == ERR_NOT_FOUND;
     if (rc == 0) {
         result->state = REMOTE_DELETED;

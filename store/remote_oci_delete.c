@@ -26,10 +26,11 @@ static int drop_entries(json_t *manifests, const char *repository, const char *d
 }
 
 int remote_oci_manifest_delete(struct remote *remote, const char *repository,
-                               const struct digest *digest, const char *only, struct err *err)
+                               const struct digest *digest, const char *only,
+                               remote_progress progress, void *arg, struct err *err)
 {
     struct blobs *blobs = remote_oci_blobs(remote);
-    cleanup_fd int lock = remote_oci_lock(blobs, err);
+    cleanup_fd int lock = remote_oci_lock(blobs, progress, arg, err);
     if (lock < 0)
         return lock;
     cleanup_json json_t *index = NULL;
@@ -71,9 +72,10 @@ int remote_oci_drop_tag(struct blobs *blobs, const char *repository, const char 
 }
 
 int remote_oci_tag_delete(struct remote *remote, const char *repository, const char *tag,
-                          const struct digest *expected, struct err *err)
+                          const struct digest *expected, remote_progress progress, void *arg,
+                          struct err *err)
 {
     struct blobs *blobs = remote_oci_blobs(remote);
-    cleanup_fd int lock = remote_oci_lock(blobs, err);
+    cleanup_fd int lock = remote_oci_lock(blobs, progress, arg, err);
     return lock < 0 ? lock : remote_oci_drop_tag(blobs, repository, tag, expected, err);
 }

@@ -10,17 +10,30 @@
 
 enum {
     LOCK_POLL_MAX_MS = 50, /* between two attempts at the lock */
+    LOCK_ASK_MS = 200,     /* between two questions whether to go on */
 };
 
 static const char repository_key[] = "io.varve.repository";
 
-int remote_oci_lock(struct blobs *blobs, struct err *err)
+/* Who waits is asked about every LOCK_ASK_MS. */
+static int ask(remote_progress progress, void *arg, int waited_ms, int *asked_ms, struct err *err)
+{
+    if (!progress || waited_ms - *asked_ms < LOCK_ASK_MS)
+        return 0;
+    *asked_ms = waited_ms;
+    if (progress(arg, 0, 0) == 0)
+        return 0;
+    return err_fail(err, ERR_CANCELLED, "the wait for the lock was cancelled");
+}
+
+int remote_oci_lock(struct blobs *blobs, remote_progress progress, void *arg, struct err *err)
 {
     cleanup_fd int fd =
         openat(blobs_temp_fd(blobs), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_errno(err, errno, "cannot open %s/.varve/lock", blobs_path(blobs));
     int pause_ms = 1;
+    int asked_ms = 0;
     for (int waited_ms = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; waited_ms += pause_ms) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return err_errno(err, errno, "cannot lock %s/.varve/lock", blobs_path(blobs));
@@ -32,6 +45,9 @@ int remote_oci_lock(struct blobs *blobs, struct err *err)
                      blobs_path(blobs));
             return rc;
         }
+        int rc = ask(progress, arg, waited_ms, &asked_ms, err);
+        if (rc < 0)
+            return rc;
         struct timespec pause = {.tv_nsec = pause_ms * 1000000L};
         (void)nanosleep(&pause, NULL);
         pause_ms = pause_ms * 2 < LOCK_POLL_MAX_MS ? pause_ms * 2 : LOCK_POLL_MAX_MS;

@@ -22,8 +22,9 @@ static inline struct blobs *remote_oci_blobs(struct remote *remote)
 }
 
 /* Takes the lock of the index and returns a descriptor; closing it gives the lock back, and so does
- * the end of the process. Each call opens the file anew, so threads exclude each other too. */
-int remote_oci_lock(struct blobs *blobs, struct err *err);
+ * the end of the process. Each call opens the file anew, so threads exclude each other too. Whoever
+ * holds it up may be another machine's process, so `progress` (may be NULL) is asked meanwhile. */
+int remote_oci_lock(struct blobs *blobs, remote_progress progress, void *arg, struct err *err);
 
 /* Entries of index.json. Entries are borrowed from the document. */
 
@@ -68,13 +69,16 @@ int remote_oci_manifest_put(struct remote *remote, const char *repository, const
                             struct err *err);
 int remote_oci_manifest_swap(struct remote *remote, const char *repository, const char *tag,
                              const struct digest *expected, const char *media_type,
-                             const void *bytes, size_t len, struct err *err);
+                             const void *bytes, size_t len, remote_progress progress, void *arg,
+                             struct err *err);
 int remote_oci_manifest_delete(struct remote *remote, const char *repository,
-                               const struct digest *digest, const char *only, struct err *err);
+                               const struct digest *digest, const char *only,
+                               remote_progress progress, void *arg, struct err *err);
 int remote_oci_tags_list(struct remote *remote, const char *repository, remote_progress progress,
                          void *progress_arg, struct remote_tags *ret, struct err *err);
 int remote_oci_tag_delete(struct remote *remote, const char *repository, const char *tag,
-                          const struct digest *expected, struct err *err);
+                          const struct digest *expected, remote_progress progress, void *arg,
+                          struct err *err);
 int remote_oci_referrers_list(struct remote *remote, const char *repository,
                               const struct digest *subject, remote_progress progress,
                               void *progress_arg, struct remote_referrers *ret, struct err *err);

@@ -163,7 +163,8 @@ static int check_expected(struct blobs *blobs, const char *repository, const cha
 
 static int store(struct blobs *blobs, const char *repository, const char *tag,
                  const struct expected *expected, const char *media_type, const void *bytes,
-                 size_t len, struct remote_missing *missing, struct err *err)
+                 size_t len, remote_progress progress, void *arg, struct remote_missing *missing,
+                 struct err *err)
 {
     cleanup_json json_t *document = NULL;
     const char *type;
@@ -176,7 +177,7 @@ static int store(struct blobs *blobs, const char *repository, const char *tag,
     cleanup_json json_t *entry = remote_oci_entry(repository, tag, type, &digest, len);
     if (!entry)
         return err_errno(err, ENOMEM, "cannot change index.json");
-    cleanup_fd int lock = remote_oci_lock(blobs, err);
+    cleanup_fd int lock = remote_oci_lock(blobs, progress, arg, err);
     if (lock < 0)
         return lock;
     if (!expected->any)
@@ -192,17 +193,17 @@ int remote_oci_manifest_put(struct remote *remote, const char *repository, const
                             remote_progress progress, void *arg, struct remote_missing *missing,
                             struct err *err)
 {
-    (void)progress, (void)arg;
     const struct expected any = {.any = true};
-    return store(remote_oci_blobs(remote), repository, tag, &any, media_type, bytes, len, missing,
-                 err);
+    return store(remote_oci_blobs(remote), repository, tag, &any, media_type, bytes, len, progress,
+                 arg, missing, err);
 }
 
 /* Takes the name away from what it is expected to name. */
 static int swap_for_nothing(struct blobs *blobs, const char *repository, const char *tag,
-                            const struct expected *expected, struct err *err)
+                            const struct expected *expected, remote_progress progress, void *arg,
+                            struct err *err)
 {
-    cleanup_fd int lock = remote_oci_lock(blobs, err);
+    cleanup_fd int lock = remote_oci_lock(blobs, progress, arg, err);
     if (lock < 0)
         return lock;
     int rc = check_expected(blobs, repository, tag, expected, err);
@@ -213,11 +214,13 @@ static int swap_for_nothing(struct blobs *blobs, const char *repository, const c
 
 int remote_oci_manifest_swap(struct remote *remote, const char *repository, const char *tag,
                              const struct digest *expected, const char *media_type,
-                             const void *bytes, size_t len, struct err *err)
+                             const void *bytes, size_t len, remote_progress progress, void *arg,
+                             struct err *err)
 {
     struct blobs *blobs = remote_oci_blobs(remote);
     const struct expected exactly = {.digest = expected};
     if (!bytes)
-        return swap_for_nothing(blobs, repository, tag, &exactly, err);
-    return store(blobs, repository, tag, &exactly, media_type, bytes, len, NULL, err);
+        return swap_for_nothing(blobs, repository, tag, &exactly, progress, arg, err);
+    return store(blobs, repository, tag, &exactly, media_type, bytes, len, progress, arg, NULL,
+                 err);
 }

@@ -27,7 +27,9 @@ int remote_confirm_blob(struct remote *remote, const char *repository, const str
     if (rc == 0)
         return err_fail(err, ERR_NOT_FOUND, "%s does not have blob %s in %s", remote->url,
                         digest_format(digest).s, repository);
-    if (have != UINT64_MAX && have != size)
+    if (have == UINT64_MAX)
+        return remote_verify_blob(remote, repository, digest, size, progress, arg, err);
+    if (have != size)
         return err_fail(err, ERR_DIGEST,
                         "%s has blob %s with %" PRIu64 " bytes, but it should have %" PRIu64,
                         remote->url, digest_format(digest).s, have, size);

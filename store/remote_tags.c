@@ -19,13 +19,14 @@ int remote_tags_list(struct remote *remote, const char *repository, remote_progr
 }
 
 int remote_tag_delete(struct remote *remote, const char *repository, const char *tag,
-                      const struct digest *expected, struct err *err)
+                      const struct digest *expected, remote_progress progress, void *arg,
+                      struct err *err)
 {
     int rc = remote_check_repository(repository, err);
     if (rc == 0)
         rc = remote_check_tag(tag, err);
     if (rc == 0)
-        rc = remote->ops->tag_delete(remote, repository, tag, expected, err);
+        rc = remote->ops->tag_delete(remote, repository, tag, expected, progress, arg, err);
     return rc < 0 ? err_wrap(err, rc, "cannot remove the tag %s of %s in %s", tag, repository,
                              remote->url)
                   : 0;

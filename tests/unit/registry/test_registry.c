@@ -161,7 +161,8 @@ static void bad_names_go_into_no_url(void **state)
                          -EINVAL);
         assert_int_equal(
             ops->manifest_put(remote, name, "t", "a/b", "{}", 2, NULL, NULL, NULL, NULL), -EINVAL);
-        assert_int_equal(ops->manifest_delete(remote, name, &digest, NULL, NULL), -EINVAL);
+        assert_int_equal(ops->manifest_delete(remote, name, &digest, NULL, NULL, NULL, NULL),
+                         -EINVAL);
     }
     for (size_t i = 0; i < ARRAY_SIZE(references); i++) {
         struct err err = ERR_INIT;

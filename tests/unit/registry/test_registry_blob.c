@@ -45,10 +45,6 @@ static void stat_tells_presence_and_size(void **state)
                                      .response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"});
     assert_int_equal(stat_hello(fixture, &size, NULL), 1);
     assert_int_equal(size, 5);
-    registry_fixture_rules(fixture,
-                           {"HEAD", "", .response = "HTTP/1.1 200 OK\r\n\r\n", .end = FAKE_CLOSE});
-    assert_int_equal(stat_hello(fixture, &size, NULL), 1);
-    assert_true(size == UINT64_MAX);
     registry_fixture_rules(
         fixture, {"HEAD", "", .response = "HTTP/1.1 404 Not Found\r\nContent-Length: 99\r\n\r\n"});
     size = 7;
@@ -84,11 +80,14 @@ static void stat_believes_no_nonsense(void **state)
     }
 }
 
-/* Some registries refuse HEAD; a GET is broken off behind its head then. */
+/* Some registries refuse HEAD, and something in between may say 200 to any: what tells no size is
+ * asked for by a GET, which is broken off behind its head. */
 static void blobs_are_found_without_head(void **state)
 {
+    static const char *const heads[] = {STATUS("405 Method Not Allowed"),
+                                        "HTTP/1.1 200 OK\r\n\r\n"};
     struct registry_fixture *fixture = *state;
-    static const struct {
+    static const struct case_ {
         const char *get;
         size_t repeat;
         int found;
@@ -97,20 +96,22 @@ static void blobs_are_found_without_head(void **state)
         {"HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-0/5000000\r\nContent-Length: 1\r\n\r\nx",
          0, 1, 5000000},
         {"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n", 5000000, 1, 5000000},
+        {"HTTP/1.1 200 OK\r\n\r\nhello", 0, 1, UINT64_MAX},
         {STATUS("404 Not Found"), 0, 0, 7},
     };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
+        const struct case_ *it = &cases[i / 2];
         struct fake_http_rule rules[] = {
-            {"HEAD", "", .response = STATUS("405 Method Not Allowed")},
-            {"GET", "", .response = cases[i].get, .repeat = cases[i].repeat}};
+            {"HEAD", "", .response = heads[i % 2], .end = FAKE_CLOSE},
+            {"GET", "", .response = it->get, .repeat = it->repeat, .end = FAKE_CLOSE}};
         fake_http_set(fixture->fake, rules, 2);
         struct digest digest;
         assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
         uint64_t size = 7;
         assert_int_equal(
             fixture->remote->ops->blob_stat(fixture->remote, "n", &digest, NULL, NULL, &size, NULL),
-            cases[i].found);
-        assert_int_equal(size, cases[i].size);
+            it->found);
+        assert_true(size == it->size);
         assert_int_equal(fake_http_count(fixture->fake), 2);
         assert_string_equal(fake_http_header(fake_http_at(fixture->fake, 1), "Range"), "bytes=0-0");
     }

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -224,6 +226,71 @@ static void loops_of_callers_wait_by_the_same_rules(void **state)
     assert_int_equal(registry_call_wait(fixture->registry, &retry, NULL, &waiter, NULL), 0);
 }
 
+/* Two requests of one piece of work: what the first needed is not there for the second. */
+static void parts_of_one_work_share_its_patience(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    char url[128];
+    snprintf(url, sizeof url, "%s/v2/a/tags/list", fixture->base);
+    struct registry_retry retry = {0};
+    struct registry_call call = {.request = {.method = REGISTRY_HTTP_GET, .url = url},
+                                 .repeat = REGISTRY_REPEAT_SAFE,
+                                 .retry = &retry,
+                                 .repository = "a",
+                                 .actions = "pull"};
+    auth_fixture_config(fixture, "{'rules':[{'status':500,'times':3},{'status':404,'nth':4},"
+                                 "{'status':502}]}");
+    const long wanted[] = {404, 502};
+    for (size_t i = 0; i < 2; i++) {
+        cleanup_http_response struct registry_http_response response = {0};
+        assert_int_equal(registry_call_perform(fixture->registry, &call, &response, NULL), 0);
+        assert_int_equal(response.status, wanted[i]);
+    }
+    assert_int_equal(auth_fixture_count(fixture, NULL, "*", 0), 1 + REGISTRY_RETRY_MAX);
+}
+
+/* An upload ends when nothing has moved for so long, whatever of it the registry puts off or
+ * refuses to answer: no request of it has a patience of its own. */
+static void an_upload_has_one_patience(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    static const size_t size = 20 << 20; /* in chunks */
+    static const struct {
+        const char *config;
+        bool counted; /* by attempts, not by time */
+    } cases[] = {
+        {"{'rules':[{'method':'PATCH','status':503,'headers':{'Retry-After':'60'}}]}", false},
+        {"{'rules':[{'method':['PATCH','GET'],'status':429,'headers':{'Retry-After':'60'}}]}",
+         false},
+        {"{'rules':[{'method':['PATCH','PUT'],'status':429}]}", true},
+        {"{'rules':[{'method':'PATCH','work':false,'send_head':0}]}", true},
+        {"{'rules':[{'method':'PATCH','nth':2,'times':99,'status':500},"
+         "{'method':'GET','status':502}]}",
+         true},
+    };
+    cleanup_fd int fd = memfd_create("blob", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    struct digest digest = {{1}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        auth_fixture_config(fixture, cases[i].config);
+        struct remote *remote = &fixture->registry->remote;
+        struct remote_upload upload = {.sent = 0};
+        struct err err = ERR_INIT;
+        int64_t from = fixture->quick.ahead_ms;
+        assert_true(
+            remote->ops->blob_put(remote, "a", &digest, fd, size, NULL, NULL, &upload, &err) < 0);
+        int64_t passed_s = (fixture->quick.ahead_ms - from) / 1000;
+        size_t bodies = auth_fixture_count(fixture, "PATCH", "*", 0) +
+                        auth_fixture_count(fixture, "PUT", "*", 0);
+        if (passed_s > REGISTRY_RETRY_TIME_MAX_S ||
+            (cases[i].counted && bodies > 1 + REGISTRY_RETRY_MAX))
+            fail_msg("%s: %lld s, %zu bodies: %s", cases[i].config, (long long)passed_s, bodies,
+                     err.text);
+        if (!cases[i].counted)
+            assert_non_null(strstr(err.text, "asks not to come back for 60 s"));
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, auth_fixture_setup, auth_fixture_teardown)
 
 int main(void)
@@ -238,6 +305,8 @@ int main(void)
         TEST(other_origins_see_no_authorization),
         TEST(refusals_hide_what_was_sent),
         TEST(loops_of_callers_wait_by_the_same_rules),
+        TEST(parts_of_one_work_share_its_patience),
+        TEST(an_upload_has_one_patience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* Deleting what others still name, on registries that delete all, some or nothing. */
+#include "clock.h"
 #include "fake_fixture.h"
 #include "registry_fixture.h"
 
@@ -191,6 +192,95 @@ static void test_a_tag_that_has_moved_on(void **state)
     assert_true(fake_fixture_has(fixture, "a/n", "s2"));
 }
 
+/* It is moved between the first look and the placeholder's turn: no PUT takes it from its new
+ * owner. The same when the placeholder cannot be deleted and would give the tag back. */
+static void test_a_tag_that_moves_meanwhile(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    (void)fake_fixture_image(fixture, "a/n", "s2", "one");
+    struct digest other = fake_fixture_image(fixture, "a/n", "other", "two");
+    for (int look = 2; look <= 3; look++) {
+        char rules[600];
+        snprintf(rules, sizeof rules,
+                 "{'settings':{'delete_tags':false},'rules':[{'method':'HEAD','path':"
+                 "'*/manifests/s1','nth':%d,'times':9,'headers':{'Docker-Content-Digest':'%s'}},"
+                 "{'method':'DELETE','path':'*/manifests/sha256:*','status':403}]}",
+                 look, digest_format(&other).s);
+        fake_fixture_config(fixture, rules);
+        struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+        assert_int_equal(result.state, REMOTE_KEPT);
+        assert_int_equal(result.untagged, look == 2);
+        assert_null(strstr(result.message, "lost"));
+        assert_int_equal(fake_registry_count(fixture->fake, "PUT", "*"), look - 2);
+    }
+}
+
+/* Asks for the end once the registry has been sent such a request. */
+struct stop_at {
+    struct fake_registry *fake;
+    const char *method;
+    const char *path;
+};
+
+static int stop_at(void *arg, uint64_t done, uint64_t total)
+{
+    const struct stop_at *at = arg;
+    (void)done, (void)total;
+    return fake_registry_count(at->fake, at->method, at->path) > 0;
+}
+
+/* Neither silence nor a pause holds up whoever is told to stop; what is left in between is ended by
+ * the next attempt. */
+static void test_every_wait_can_be_ended(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const struct {
+        const char *method;
+        const char *path;
+        const char *config;
+    } cases[] = {
+        {"DELETE", "*/manifests/s1", "{'rules':[{'method':'DELETE','send_head':0,'end':'stall'}]}"},
+        {"DELETE", "*/manifests/s1", "{'rules':[{'method':'DELETE','status':503}]}"},
+        {"PUT", "*/manifests/s1",
+         "{'settings':{'delete_tags':false},'rules':[{'method':'PUT','send_head':0,'work':false,"
+         "'end':'stall'}]}"},
+        {"DELETE", "*/manifests/sha256:*",
+         "{'settings':{'delete_tags':false},'rules':[{'method':'DELETE','path':"
+         "'*/manifests/sha256:*','work':false,'send_head':0,'end':'stall'}]}"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+        (void)fake_fixture_image(fixture, "a/n", "s2", "one");
+        fake_fixture_config(fixture, cases[i].config);
+        struct stop_at at = {fixture->fake, cases[i].method, cases[i].path};
+        struct remote_deletion result;
+        struct err err = ERR_INIT;
+        int64_t from = clock_now_ms();
+        assert_true(
+            remote_delete(fixture->remote, "a/n", &digest, "s1", stop_at, &at, &result, &err) < 0);
+        if (err.code != ERR_CANCELLED)
+            fail_msg("%s: %s", cases[i].config, err.text);
+        assert_in_range(clock_now_ms() - from, 0, 10000);
+        fake_fixture_config(fixture, "{'settings':{'delete_tags':false}}");
+        assert_true(delete (fixture->remote, &digest, "s1").untagged);
+        assert_false(fake_fixture_has(fixture, "a/n", "s1"));
+        assert_true(fake_fixture_has(fixture, "a/n", "s2"));
+    }
+}
+
+/* The last name goes with its manifest, and that can be ended, too. */
+static void test_a_deletion_by_digest_can_be_ended(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    fake_fixture_config(fixture, "{'rules':[{'method':'DELETE','send_head':0,'end':'stall'}]}");
+    struct stop_at at = {fixture->fake, "DELETE", "*"};
+    struct err err = ERR_INIT;
+    assert_true(remote_manifest_delete(fixture->remote, "a/n", &digest, stop_at, &at, &err) < 0);
+    assert_int_equal(err.code, ERR_CANCELLED);
+}
+
 /* Who cannot be asked what is needed is not asked to delete. */
 static void test_unknown_is_not_unneeded(void **state)
 {
@@ -272,6 +362,9 @@ int main(void)
         with_fake(test_a_tag_is_given_back),
         with_fake(test_goes_on_after_a_crash),
         with_fake(test_a_tag_that_has_moved_on),
+        with_fake(test_a_tag_that_moves_meanwhile),
+        with_fake(test_every_wait_can_be_ended),
+        with_fake(test_a_deletion_by_digest_can_be_ended),
         with_fake(test_unknown_is_not_unneeded),
         with_fake(test_refusals),
         cmocka_unit_test(test_docker_registry),

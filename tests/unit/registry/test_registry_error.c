@@ -148,10 +148,20 @@ static void hints_say_what_to_do(void **state)
     struct err err = ERR_INIT;
     registry_error_refusal(&response, &err);
     assert_string_equal(err.hint, "try again in 30 seconds");
-    response.retry_after = (char *)"Fri, 31 Dec 2027 23:59:59 GMT";
+    assert_non_null(strstr(err.text, "answered 429 and asks not to come back for 30 s"));
+    response.retry_after = (char *)"Fri, 31 Dec 2077 23:59:50 GMT";
+    err_clear(&err);
+    registry_error_refusal(&response, &err);
+    assert_non_null(strstr(err.hint, "try again after 2077-12-31T23:59:5"));
+    response.retry_after = (char *)"99999999999999999999";
+    err_clear(&err);
+    registry_error_refusal(&response, &err);
+    assert_non_null(strstr(err.hint, "try again after "));
+    response.retry_after = (char *)"soon";
     err_clear(&err);
     registry_error_refusal(&response, &err);
     assert_non_null(strstr(err.hint, "later"));
+    assert_null(strstr(err.text, "come back"));
 }
 
 static void wrong_digest_of_an_upload_has_its_code(void **state)

@@ -322,7 +322,8 @@ static void deletes(void **state)
                                       .response = cases[i].response};
         fake_http_set(fixture->fake, &rule, 1);
         struct err err = ERR_INIT;
-        int rc = fixture->remote->ops->manifest_delete(fixture->remote, "a/n", &digest, NULL, &err);
+        int rc = fixture->remote->ops->manifest_delete(fixture->remote, "a/n", &digest, NULL, NULL,
+                                                       NULL, &err);
         assert_int_equal(rc == 0, cases[i].code == ERR_NONE);
         assert_int_equal(err.code, cases[i].code);
         bool says_how = strstr(err.hint, "REGISTRY_STORAGE_DELETE_ENABLED") != NULL;

@@ -190,6 +190,32 @@ static void test_no_subject_is_made_up(void **state)
     }
 }
 
+static int stop_at_put(void *arg, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return fake_registry_count(arg, "PUT", "*/manifests/sha256-*") > 0;
+}
+
+/* The list that a client keeps for a registry without the API is written on behalf of who pushes,
+ * who may be told to stop meanwhile. */
+static void test_the_list_holds_nobody_up(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest subject = fake_fixture_image(fixture, "a/n", "s", "it");
+    cleanup_json json_t *document = fake_fixture_document(fixture, "a/n", "1");
+    json_object_set_new(document, "subject",
+                        json_pack("{s:s, s:s, s:i}", "mediaType", OCI_MEDIA_MANIFEST, "digest",
+                                  digest_format(&subject).s, "size", 1));
+    cleanup_free char *bytes = json_doc_dump(document);
+    fake_fixture_config(fixture,
+                        "{'settings':{'referrers':false},'rules':[{'method':'PUT','path':"
+                        "'*/manifests/sha256-*','work':false,'send_head':0,'end':'stall'}]}");
+    struct err err = ERR_INIT;
+    assert_true(remote_manifest_put_or_stop(fixture->remote, "a/n", "r", NULL, bytes, strlen(bytes),
+                                            stop_at_put, fixture->fake, NULL, &err) < 0);
+    assert_int_equal(err.code, ERR_CANCELLED);
+}
+
 #define with_fake(test)                                                                            \
     cmocka_unit_test_setup_teardown(test, fake_fixture_setup, fake_fixture_teardown)
 
@@ -201,6 +227,7 @@ int main(void)
         with_fake(test_no_index_under_the_tag),
         with_fake(test_odd_answers),
         with_fake(test_no_subject_is_made_up),
+        with_fake(test_the_list_holds_nobody_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,16 +91,16 @@ static void pauses_double_and_end(void **state)
         for (int i = 1; i < REGISTRY_RETRY_MAX; i++) {
             int64_t ms = -1;
             bool all = true;
-            assert_int_equal(registry_retry_next(&retry, NULL, 0, &ms, &all, NULL), 1);
+            assert_int_equal(registry_retry_next(&retry, NULL, 0, 0, &ms, &all), 1);
             assert_in_range(ms, longest / 2, longest);
             assert_false(all);
             longest = longest * 2 < REGISTRY_RETRY_LAST_MS ? longest * 2 : REGISTRY_RETRY_LAST_MS;
         }
         int64_t ms;
         bool all;
-        assert_int_equal(registry_retry_next(&retry, NULL, 0, &ms, &all, NULL), 0);
+        assert_int_equal(registry_retry_next(&retry, NULL, 0, 0, &ms, &all), 0);
         registry_retry_progress(&retry);
-        assert_int_equal(registry_retry_next(&retry, NULL, 0, &ms, &all, NULL), 1);
+        assert_int_equal(registry_retry_next(&retry, NULL, 0, 0, &ms, &all), 1);
         assert_in_range(ms, REGISTRY_RETRY_FIRST_MS / 2, REGISTRY_RETRY_FIRST_MS);
     }
 }
@@ -114,7 +114,7 @@ static void two_do_not_come_back_at_once(void **state)
         struct registry_retry retry = {0};
         int64_t ms;
         bool all;
-        assert_int_equal(registry_retry_next(&retry, NULL, 0, &ms, &all, NULL), 1);
+        assert_int_equal(registry_retry_next(&retry, NULL, 0, 0, &ms, &all), 1);
         differ = differ || (first >= 0 && ms != first);
         first = ms;
     }
@@ -164,7 +164,7 @@ static void what_the_registry_asks_for_is_obeyed(void **state)
         struct registry_retry retry = {0};
         int64_t ms;
         bool all = false;
-        assert_int_equal(registry_retry_next(&retry, &response, 0, &ms, &all, NULL), 1);
+        assert_int_equal(registry_retry_next(&retry, &response, 0, 0, &ms, &all), 1);
         assert_in_range(ms, 3000, 3000 + 1000 + 300);
         assert_true(all);
     }
@@ -172,41 +172,81 @@ static void what_the_registry_asks_for_is_obeyed(void **state)
     int64_t ms;
     bool all = false;
     response = answer(503, "Thu, 01 Jan 1970 00:01:40 GMT");
-    assert_int_equal(registry_retry_next(&retry, &response, 90, &ms, &all, NULL), 1);
+    assert_int_equal(registry_retry_next(&retry, &response, 90, 0, &ms, &all), 1);
     assert_in_range(ms, 10000, 12000);
     assert_true(all);
     /* All wait after a 429 that says no time; nobody does after another failure. */
     response = answer(429, "nonsense");
-    assert_int_equal(registry_retry_next(&retry, &response, 0, &ms, &all, NULL), 1);
+    assert_int_equal(registry_retry_next(&retry, &response, 0, 0, &ms, &all), 1);
     assert_in_range(ms, REGISTRY_RETRY_FIRST_MS, 2 * REGISTRY_RETRY_FIRST_MS);
     assert_true(all);
     response = answer(503, NULL);
-    assert_int_equal(registry_retry_next(&retry, &response, 0, &ms, &all, NULL), 1);
+    assert_int_equal(registry_retry_next(&retry, &response, 0, 0, &ms, &all), 1);
     assert_false(all);
 }
 
-static void one_that_is_too_long_fails_with_the_time(void **state)
+static void one_that_is_too_long_ends_it(void **state)
 {
     (void)state;
+    static const char *const too_long[] = {"601", "86400", "99999999999999999999",
+                                           "Sun, 09 Sep 2001 01:57:00 GMT"};
     struct registry_retry retry = {0};
     int64_t ms;
     bool all;
-    struct err err = ERR_INIT;
-    char limit[16];
-    snprintf(limit, sizeof limit, "%d", REGISTRY_RETRY_AFTER_MAX_S);
-    struct registry_http_response response = answer(429, limit);
-    assert_int_equal(registry_retry_next(&retry, &response, 0, &ms, &all, &err), 1);
-    response = answer(429, "86400");
-    assert_true(registry_retry_next(&retry, &response, 1000000000, &ms, &all, &err) < 0);
-    assert_int_equal(err.code, ERR_REFUSED);
-    assert_non_null(strstr(err.text, "reg.example:5000"));
-    assert_non_null(strstr(err.text, "429"));
-    assert_non_null(strstr(err.text, "86400 s"));
-    assert_non_null(strstr(err.hint, "2001-09-10T01:46:40Z"));
-    err_clear(&err);
-    response = answer(429, "99999999999999999999");
-    assert_true(registry_retry_next(&retry, &response, 0, &ms, &all, &err) < 0);
-    assert_int_equal(err.code, ERR_REFUSED);
+    struct registry_http_response response = answer(429, "600");
+    assert_int_equal(registry_retry_next(&retry, &response, 1000000000, 0, &ms, &all), 1);
+    for (size_t i = 0; i < ARRAY_SIZE(too_long); i++) {
+        retry = (struct registry_retry){0};
+        response = answer(429, too_long[i]);
+        assert_int_equal(registry_retry_next(&retry, &response, 1000000000, 0, &ms, &all), 0);
+    }
+}
+
+/* Whoever is told when to come back may come back often, as far as the time goes; the pauses grow
+ * all the same. */
+static void what_is_put_off_counts_by_time(void **state)
+{
+    (void)state;
+    struct registry_retry retry = {0};
+    struct registry_http_response response = answer(503, "0");
+    int64_t ms = 0;
+    int64_t now = 1000;
+    int attempts = 0;
+    bool all;
+    while (registry_retry_next(&retry, &response, 0, now, &ms, &all) == 1) {
+        now += ms;
+        attempts++;
+    }
+    assert_in_range(attempts, 2 * REGISTRY_RETRY_MAX, 150);
+    assert_in_range(now - 1000, (REGISTRY_RETRY_TIME_MAX_S - 22) * 1000,
+                    REGISTRY_RETRY_TIME_MAX_S * 1000);
+    assert_in_range(ms, REGISTRY_RETRY_LAST_MS / 2, REGISTRY_RETRY_LAST_MS + 1000);
+    /* Other failures in between are counted by themselves. */
+    retry = (struct registry_retry){0};
+    for (int i = 1; i < REGISTRY_RETRY_MAX; i++) {
+        assert_int_equal(registry_retry_next(&retry, &response, 0, 0, &ms, &all), 1);
+        assert_int_equal(registry_retry_next(&retry, NULL, 0, 0, &ms, &all), 1);
+    }
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, 0, &ms, &all), 0);
+}
+
+static void the_time_without_progress_is_bounded(void **state)
+{
+    (void)state;
+    const int64_t most = REGISTRY_RETRY_TIME_MAX_S * INT64_C(1000);
+    struct registry_retry retry = {0};
+    int64_t ms;
+    bool all;
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, 5000, &ms, &all), 1);
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, 4000 + most, &ms, &all), 1);
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, 5001 + most, &ms, &all), 0);
+    registry_retry_progress(&retry);
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, 5001 + most, &ms, &all), 1);
+    /* A Retry-After that would be fine by itself does not fit in what is left. */
+    struct registry_http_response response = answer(429, "500");
+    retry = (struct registry_retry){0};
+    assert_int_equal(registry_retry_next(&retry, &response, 0, 7000, &ms, &all), 1);
+    assert_int_equal(registry_retry_next(&retry, &response, 0, 7000 + 550000, &ms, &all), 0);
 }
 
 int main(void)
@@ -218,7 +258,9 @@ int main(void)
         cmocka_unit_test(two_do_not_come_back_at_once),
         cmocka_unit_test(forms_of_retry_after),
         cmocka_unit_test(what_the_registry_asks_for_is_obeyed),
-        cmocka_unit_test(one_that_is_too_long_fails_with_the_time),
+        cmocka_unit_test(one_that_is_too_long_ends_it),
+        cmocka_unit_test(what_is_put_off_counts_by_time),
+        cmocka_unit_test(the_time_without_progress_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

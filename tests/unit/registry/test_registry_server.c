@@ -100,7 +100,8 @@ static void absent_things_are_absent(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, "MANIFEST_UNKNOWN"));
     err_clear(&err);
-    assert_int_equal(ops->manifest_delete(real->remote, "no/such", &digest, NULL, &err), -ENOENT);
+    assert_int_equal(ops->manifest_delete(real->remote, "no/such", &digest, NULL, NULL, NULL, &err),
+                     -ENOENT);
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
@@ -219,13 +220,15 @@ static void deleting_takes_every_tag(void **state)
     struct digest kept;
     free(put_manifest(real, "del", "s3", "{\"x\":2}", &kept));
     struct err err = ERR_INIT;
-    if (real->remote->ops->manifest_delete(real->remote, "del", &digest, NULL, &err) < 0)
+    if (real->remote->ops->manifest_delete(real->remote, "del", &digest, NULL, NULL, NULL, &err) <
+        0)
         fail_msg("%s", err.text);
     struct remote_manifest manifest;
     assert_int_equal(remote_manifest_get(real->remote, "del", "s1", &manifest, NULL), -ENOENT);
     assert_int_equal(remote_manifest_get(real->remote, "del", "s2", &manifest, NULL), -ENOENT);
-    assert_int_equal(real->remote->ops->manifest_delete(real->remote, "del", &digest, NULL, &err),
-                     -ENOENT);
+    assert_int_equal(
+        real->remote->ops->manifest_delete(real->remote, "del", &digest, NULL, NULL, NULL, &err),
+        -ENOENT);
     cleanup_remote_manifest struct remote_manifest left = {0};
     assert_int_equal(remote_manifest_get(real->remote, "del", "s3", &left, NULL), 0);
 }
@@ -331,7 +334,8 @@ static void registries_may_not_delete(void **state)
     struct digest digest;
     free(put_manifest(fixed, "n", "t", "{}", &digest));
     struct err err = ERR_INIT;
-    assert_true(fixed->remote->ops->manifest_delete(fixed->remote, "n", &digest, NULL, &err) < 0);
+    assert_true(fixed->remote->ops->manifest_delete(fixed->remote, "n", &digest, NULL, NULL, NULL,
+                                                    &err) < 0);
     assert_int_equal(err.code, ERR_REFUSED);
     assert_non_null(strstr(err.text, "405"));
     assert_non_null(strstr(err.text, "UNSUPPORTED"));

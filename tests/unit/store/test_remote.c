@@ -1,5 +1,6 @@
 #include "remote.h"
 
+#include "fake_remote.h"
 #include "oci_image.h"
 #include "store_fixture.h"
 #include "sync_spy.h"
@@ -14,148 +15,11 @@
 
 #include <cmocka.h>
 
-/* A remote that answers what a test tells it, true or not. */
-struct fake {
-    struct remote remote; /* first, so that the pointers are the same */
-    int stat_answers[2];  /* 1 present, 0 absent, for the first and the second question */
-    uint64_t stat_sizes[2];
-    int stats;
-    int puts;
-    int gets;
-    int put_rc;            /* 0: takes everything without a look */
-    const char *chunks[4]; /* what a download sends */
-    bool ignores_sink;     /* goes on and claims success whatever the sink says */
-    const char *manifest;  /* NULL: none */
-    const char *media_type;
-    const char *tag_got; /* what manifest_put was told; "" for NULL */
-    int deletes;
-};
-
-static struct fake *fake_of(struct remote *remote)
-{
-    return (struct fake *)remote;
-}
-
-static int fake_blob_stat(struct remote *remote, const char *repository,
-                          const struct digest *digest, remote_progress progress, void *arg,
-                          uint64_t *ret_size, struct err *err)
-{
-    (void)repository, (void)digest, (void)progress, (void)arg;
-    struct fake *fake = fake_of(remote);
-    int turn = fake->stats > 0;
-    fake->stats++;
-    if (fake->stat_answers[turn] < 0)
-        return err_fail(err, ERR_UNREACHABLE, "nobody answers");
-    *ret_size = fake->stat_sizes[turn];
-    return fake->stat_answers[turn];
-}
-
-static int fake_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
-                         int fd, uint64_t size, remote_progress progress, void *arg,
-                         struct remote_upload *upload, struct err *err)
-{
-    (void)repository, (void)digest, (void)fd;
-    struct fake *fake = fake_of(remote);
-    fake->puts++;
-    upload->sent += size;
-    if (progress && progress(arg, size, size) != 0)
-        return err_fail(err, ERR_CANCELLED, "cancelled");
-    if (fake->put_rc < 0)
-        return err_fail(err, ERR_REFUSED, "digest invalid");
-    return 0;
-}
-
-static int fake_blob_get(struct remote *remote, const char *repository, const struct digest *digest,
-                         uint64_t size, remote_sink sink, void *arg, remote_progress progress,
-                         void *progress_arg, struct err *err)
-{
-    (void)repository, (void)digest, (void)size;
-    struct fake *fake = fake_of(remote);
-    fake->gets++;
-    (void)progress, (void)progress_arg;
-    if (!fake->chunks[0])
-        return err_fail(err, ERR_NOT_FOUND, "no such blob");
-    for (size_t i = 0; i < ARRAY_SIZE(fake->chunks) && fake->chunks[i]; i++) {
-        int rc = sink(arg, fake->chunks[i], strlen(fake->chunks[i]), err);
-        if (rc < 0 && !fake->ignores_sink)
-            return rc;
-    }
-    return 0;
-}
-
-static int fake_manifest_get(struct remote *remote, const char *repository, const char *reference,
-                             remote_progress progress, void *progress_arg,
-                             struct remote_manifest *ret, struct err *err)
-{
-    (void)repository, (void)reference, (void)progress, (void)progress_arg;
-    struct fake *fake = fake_of(remote);
-    if (!fake->manifest)
-        return err_fail(err, ERR_NOT_FOUND, "no such manifest");
-    *ret = (struct remote_manifest){
-        .bytes = strdup(fake->manifest),
-        .len = strlen(fake->manifest),
-        .media_type = fake->media_type ? strdup(fake->media_type) : NULL,
-    };
-    memset(&ret->digest, 0xee, sizeof ret->digest); /* never to be believed */
-    return 0;
-}
-
-static int fake_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                             const char *media_type, const void *bytes, size_t len,
-                             remote_progress progress, void *arg, struct remote_missing *missing,
-                             struct err *err)
-{
-    (void)repository, (void)bytes, (void)len, (void)progress, (void)arg, (void)missing, (void)err;
-    fake_of(remote)->tag_got = tag ? tag : "";
-    fake_of(remote)->media_type = media_type;
-    return 0;
-}
-
-static int fake_manifest_delete(struct remote *remote, const char *repository,
-                                const struct digest *digest, const char *only, struct err *err)
-{
-    (void)repository, (void)digest, (void)only;
-    (void)err;
-    fake_of(remote)->deletes++;
-    return 0;
-}
-
-static void fake_close(struct remote *remote)
-{
-    free(remote);
-}
-
-static const struct remote_ops fake_ops = {
-    .blob_stat = fake_blob_stat,
-    .blob_put = fake_blob_put,
-    .blob_get = fake_blob_get,
-    .manifest_get = fake_manifest_get,
-    .manifest_put = fake_manifest_put,
-    .manifest_delete = fake_manifest_delete,
-    .close = fake_close,
-};
-
-static struct fake *fake_open(const char *host, const char *prefix)
-{
-    struct fake *fake = calloc(1, sizeof *fake);
-    fake->remote = (struct remote){.ops = &fake_ops,
-                                   .url = strdup("fake://x"),
-                                   .host = strdup(host),
-                                   .prefix = strdup(prefix)};
-    return fake;
-}
-
-static void fake_closep(struct fake **fake)
-{
-    remote_close(&(*fake)->remote);
-}
-#define cleanup_fake cleanup_with(fake_closep)
-
 static void test_names(void **state)
 {
     (void)state;
-    cleanup_fake struct fake *bare = fake_open("", "");
-    cleanup_fake struct fake *full = fake_open("r.example:5000", "a/b");
+    cleanup_fake_remote struct fake_remote *bare = fake_remote_open("", "");
+    cleanup_fake_remote struct fake_remote *full = fake_remote_open("r.example:5000", "a/b");
     struct digest digest = store_digest("a");
     cleanup_free char *repository = remote_repository(&bare->remote, "images/x");
     cleanup_free char *prefixed = remote_repository(&full->remote, "images/x");
@@ -177,7 +41,7 @@ static void test_bad_names_reach_no_remote(void **state)
                                                "a\n", "a@b", "a/.b", "a%2f"};
     static const char *const tags[] = {"", ".x", "-x", "a/b", "a:b", "a b", "a\r\n", "sha256:abc"};
     struct digest digest = store_put(fixture->blobs, "x");
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     struct remote *remote = &fake->remote;
     struct remote_manifest manifest;
     struct err err = ERR_INIT;
@@ -196,8 +60,8 @@ static void test_bad_names_reach_no_remote(void **state)
                      "is not the name of a repository");
         assert_fails(remote_manifest_put(remote, name, "1", NULL, "{}", 2, &err), err, ERR_INVALID,
                      "is not the name of a repository");
-        assert_fails(remote_manifest_delete(remote, name, &digest, &err), err, ERR_INVALID,
-                     "is not the name of a repository");
+        assert_fails(remote_manifest_delete(remote, name, &digest, NULL, NULL, &err), err,
+                     ERR_INVALID, "is not the name of a repository");
     }
     for (size_t i = 0; i < ARRAY_SIZE(tags); i++) {
         assert_fails(remote_manifest_get(remote, "a", tags[i], &manifest, &err), err, ERR_INVALID,
@@ -223,7 +87,7 @@ static void test_push_asks_first_and_confirms(void **state)
     struct digest digest = store_put(fixture->blobs, "hello");
     struct err err = ERR_INIT;
     struct remote_upload upload = {.outcome = REMOTE_BLOB_SENT};
-    cleanup_fake struct fake *present = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *present = fake_remote_open("", "");
     present->stat_answers[0] = 1;
     present->stat_sizes[0] = 5;
     assert_ok(
@@ -232,7 +96,7 @@ static void test_push_asks_first_and_confirms(void **state)
     assert_int_equal(upload.outcome, REMOTE_BLOB_PRESENT);
     assert_int_equal(upload.sent, 0);
     assert_int_equal(present->puts, 0);
-    cleanup_fake struct fake *absent = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *absent = fake_remote_open("", "");
     absent->stat_answers[1] = 1;
     absent->stat_sizes[1] = 5;
     assert_ok(
@@ -250,7 +114,7 @@ static void test_push_repairs_a_wrong_size(void **state)
     struct digest digest = store_put(fixture->blobs, "hello");
     struct err err = ERR_INIT;
     struct remote_upload upload = {.outcome = REMOTE_BLOB_PRESENT};
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     fake->stat_answers[0] = fake->stat_answers[1] = 1;
     fake->stat_sizes[0] = 4;
     fake->stat_sizes[1] = 5;
@@ -258,14 +122,36 @@ static void test_push_repairs_a_wrong_size(void **state)
         remote_push_blob(&fake->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
         err);
     assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
-    /* A size that is not known is no proof before the upload, and no objection after it. */
-    cleanup_fake struct fake *silent = fake_open("", "");
-    silent->stat_answers[0] = silent->stat_answers[1] = 1;
-    silent->stat_sizes[0] = silent->stat_sizes[1] = UINT64_MAX;
-    assert_ok(
-        remote_push_blob(&silent->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
-        err);
-    assert_int_equal(silent->puts, 1);
+}
+
+/* A size that is not known is no proof before the upload, and none after it: the bytes are. */
+static void test_push_reads_back_what_has_no_size(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct digest digest = store_put(fixture->blobs, "hello");
+    struct err err = ERR_INIT;
+    static const struct {
+        const char *bytes; /* NULL: nothing is there */
+        enum err_code code;
+    } cases[] = {{"hello", ERR_NONE},
+                 {"hallo", ERR_DIGEST},
+                 {"hell", ERR_DIGEST},
+                 {"hello!", ERR_DIGEST},
+                 {NULL, ERR_NOT_FOUND}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cleanup_fake_remote struct fake_remote *silent = fake_remote_open("", "");
+        silent->stat_answers[0] = silent->stat_answers[1] = 1;
+        silent->stat_sizes[0] = silent->stat_sizes[1] = UINT64_MAX;
+        silent->chunks[0] = cases[i].bytes;
+        int rc =
+            remote_push_blob(&silent->remote, "a", fixture->blobs, &digest, NULL, NULL, NULL, &err);
+        if (cases[i].code == ERR_NONE)
+            assert_ok(rc, err);
+        else
+            assert_fails(rc, err, cases[i].code, "cannot push blob");
+        assert_int_equal(silent->puts, 1);
+        assert_int_equal(silent->gets, 1);
+    }
 }
 
 static void test_push_believes_no_upload(void **state)
@@ -274,17 +160,17 @@ static void test_push_believes_no_upload(void **state)
     struct digest digest = store_put(fixture->blobs, "hello");
     struct err err = ERR_INIT;
     struct remote_upload upload = {.outcome = REMOTE_BLOB_PRESENT};
-    cleanup_fake struct fake *loses = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *loses = fake_remote_open("", "");
     assert_fails(
         remote_push_blob(&loses->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
         err, ERR_NOT_FOUND, "does not have blob");
-    cleanup_fake struct fake *cuts = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *cuts = fake_remote_open("", "");
     cuts->stat_answers[1] = 1;
     cuts->stat_sizes[1] = 4;
     assert_fails(
         remote_push_blob(&cuts->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
         err, ERR_DIGEST, "with 4 bytes, but it should have 5");
-    cleanup_fake struct fake *silent = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *silent = fake_remote_open("", "");
     silent->stat_answers[0] = -1;
     assert_fails(
         remote_push_blob(&silent->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
@@ -298,7 +184,7 @@ static void test_push_of_a_bad_local_blob(void **state)
     struct digest digest = store_put(fixture->blobs, "hello");
     struct digest missing = store_digest("missing");
     struct err err = ERR_INIT;
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     fake->put_rc = -1;
     assert_fails(
         remote_push_blob(&fake->remote, "a", fixture->blobs, &digest, NULL, NULL, NULL, &err), err,
@@ -319,7 +205,7 @@ static void test_pull_stores_the_blob(void **state)
     struct store_fixture *fixture = *state;
     struct digest digest = store_digest("hello world");
     struct err err = ERR_INIT;
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     fake->chunks[0] = "hello";
     fake->chunks[1] = " world";
     bool downloaded = false;
@@ -353,7 +239,7 @@ static void test_pull_of_what_is_there_syncs_it(void **state)
     struct digest digest = store_digest("hello");
     bool downloaded = true;
     scratch_write(fixture->scratch, store_file(&digest), "hello", 5); /* not synced */
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     sync_spy_forget();
     assert_ok(remote_pull_blob(&fake->remote, "images/a", fixture->blobs, &digest, 5, NULL, NULL,
                                NULL, &downloaded, &err),
@@ -368,7 +254,7 @@ static void test_pull_of_an_unknown_size(void **state)
     struct store_fixture *fixture = *state;
     struct digest digest = store_digest("hello world");
     struct err err = ERR_INIT;
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     fake->chunks[0] = "hello world";
     assert_ok(remote_pull_blob(&fake->remote, "a", fixture->blobs, &digest, UINT64_MAX, NULL, NULL,
                                NULL, NULL, &err),
@@ -399,7 +285,7 @@ static void test_pull_believes_no_bytes(void **state)
         {{NULL}, 11, false, ERR_NOT_FOUND, "no such blob"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        cleanup_fake struct fake *fake = fake_open("", "");
+        cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
         memcpy(fake->chunks, cases[i].chunks, sizeof cases[i].chunks);
         fake->ignores_sink = cases[i].ignores_sink;
         struct err err = ERR_INIT;
@@ -427,7 +313,7 @@ static void test_progress_and_cancel(void **state)
     struct store_fixture *fixture = *state;
     struct digest digest = store_digest("hello world");
     struct err err = ERR_INIT;
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     fake->chunks[0] = "hello";
     fake->chunks[1] = " world";
     uint64_t seen[4] = {0, 0, 0, 1};
@@ -456,7 +342,7 @@ static void test_manifest_get(void **state)
     (void)state;
     struct digest digest = store_digest(MANIFEST);
     struct err err = ERR_INIT;
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     fake->manifest = MANIFEST;
     fake->media_type = OCI_MEDIA_MANIFEST;
     struct remote_manifest manifest;
@@ -492,14 +378,14 @@ static void test_manifest_get_believes_nothing(void **state)
     struct remote_manifest manifest = {.bytes = NULL};
     struct err err = ERR_INIT;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        cleanup_fake struct fake *fake = fake_open("", "");
+        cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
         fake->manifest = cases[i].bytes;
         fake->media_type = cases[i].media_type;
         assert_fails(remote_manifest_get(&fake->remote, "a", "1.0", &manifest, &err), err,
                      cases[i].code, cases[i].part);
         assert_null(manifest.bytes);
     }
-    cleanup_fake struct fake *other = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *other = fake_remote_open("", "");
     other->manifest = MANIFEST " ";
     other->media_type = OCI_MEDIA_MANIFEST;
     assert_fails(
@@ -515,7 +401,7 @@ static void test_manifest_get_is_bounded(void **state)
     cleanup_free char *huge = malloc(REMOTE_MANIFEST_MAX + 2);
     memset(huge, ' ', REMOTE_MANIFEST_MAX + 1);
     huge[REMOTE_MANIFEST_MAX + 1] = '\0';
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     fake->manifest = huge;
     fake->media_type = OCI_MEDIA_MANIFEST;
     assert_fails(remote_manifest_get(&fake->remote, "a", "1.0", &manifest, &err), err,
@@ -526,7 +412,7 @@ static void test_manifest_put(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    cleanup_fake struct fake *fake = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
     fake->manifest = MANIFEST;
     assert_ok(
         remote_manifest_put(&fake->remote, "a", "1.0", NULL, MANIFEST, strlen(MANIFEST), &err),
@@ -544,16 +430,16 @@ static void test_manifest_put_believes_nothing(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    cleanup_fake struct fake *changes = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *changes = fake_remote_open("", "");
     changes->manifest = MANIFEST " ";
     assert_fails(
         remote_manifest_put(&changes->remote, "a", "1.0", NULL, MANIFEST, strlen(MANIFEST), &err),
         err, ERR_DIGEST, "cannot push the manifest of a:1.0");
-    cleanup_fake struct fake *loses = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *loses = fake_remote_open("", "");
     assert_fails(
         remote_manifest_put(&loses->remote, "a", "1.0", NULL, MANIFEST, strlen(MANIFEST), &err),
         err, ERR_NOT_FOUND, "cannot push the manifest of a:1.0");
-    cleanup_fake struct fake *unused = fake_open("", "");
+    cleanup_fake_remote struct fake_remote *unused = fake_remote_open("", "");
     assert_fails(remote_manifest_put(&unused->remote, "a", "1.0", OCI_MEDIA_INDEX, MANIFEST,
                                      strlen(MANIFEST), &err),
                  err, ERR_DAMAGED, "lacks 'manifests'");
@@ -563,13 +449,40 @@ static void test_manifest_put_believes_nothing(void **state)
     assert_null(unused->tag_got);
 }
 
+/* The bytes are there, and the tag is another writer's, or was lost: the hint says what there is.
+ */
+static void test_manifest_put_looks_at_its_tag(void **state)
+{
+    (void)state;
+    const struct digest digest = store_digest(MANIFEST);
+    const struct digest other = store_digest("another one");
+    for (int lost = 0; lost < 2; lost++) {
+        struct err err = ERR_INIT;
+        cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
+        fake->manifest = MANIFEST;
+        fake->tagged = "another one";
+        fake->tagless = lost == 1;
+        assert_true(remote_manifest_put(&fake->remote, "a", "1.0", NULL, MANIFEST, strlen(MANIFEST),
+                                        &err) < 0);
+        assert_non_null(strstr(err.hint, store_text("a@%s", digest_format(&digest).s)));
+        assert_fails(-err.num, err, lost ? ERR_REFUSED : ERR_EXISTS,
+                     lost ? "does not have the tag '1.0'"
+                          : store_text("another writer has given the tag '1.0' to %s",
+                                       digest_format(&other).s));
+        /* Under its digest alone there is no tag to look at. */
+        assert_ok(
+            remote_manifest_put(&fake->remote, "a", NULL, NULL, MANIFEST, strlen(MANIFEST), &err),
+            err);
+    }
+}
+
 static void test_delete(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
     struct digest digest = store_digest("x");
-    cleanup_fake struct fake *fake = fake_open("", "");
-    assert_ok(remote_manifest_delete(&fake->remote, "a/b", &digest, &err), err);
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
+    assert_ok(remote_manifest_delete(&fake->remote, "a/b", &digest, NULL, NULL, &err), err);
     assert_int_equal(fake->deletes, 1);
 }
 
@@ -580,6 +493,7 @@ int main(void)
         with_store(test_bad_names_reach_no_remote),
         with_store(test_push_asks_first_and_confirms),
         with_store(test_push_repairs_a_wrong_size),
+        with_store(test_push_reads_back_what_has_no_size),
         with_store(test_push_believes_no_upload),
         with_store(test_push_of_a_bad_local_blob),
         with_store(test_pull_stores_the_blob),
@@ -592,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_manifest_get_is_bounded),
         cmocka_unit_test(test_manifest_put),
         cmocka_unit_test(test_manifest_put_believes_nothing),
+        cmocka_unit_test(test_manifest_put_looks_at_its_tag),
         cmocka_unit_test(test_delete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

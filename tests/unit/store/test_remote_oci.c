@@ -118,7 +118,7 @@ static void test_missing_things(void **state)
         err, ERR_NOT_FOUND, "is not in");
     assert_fails(remote_confirm_blob(remote, "a", &digest, 5, NULL, NULL, &err), err, ERR_NOT_FOUND,
                  "does not have blob");
-    assert_fails(remote_manifest_delete(remote, "a", &digest, &err), err, ERR_NOT_FOUND,
+    assert_fails(remote_manifest_delete(remote, "a", &digest, NULL, NULL, &err), err, ERR_NOT_FOUND,
                  "there is no image a@sha256");
 }
 
@@ -250,15 +250,15 @@ static void test_tags_are_unique_and_deleted_by_digest(void **state)
     assert_ok(remote_oci_fixture_push(remote, fixture, "a/b", "1", &two, &err), err);
     assert_ok(remote_oci_fixture_push(remote, fixture, "b", NULL, &two, &err), err);
     assert_int_equal(count_entries(fixture, NULL), 2);
-    assert_ok(remote_manifest_delete(remote, "a", &two.manifest, &err), err);
+    assert_ok(remote_manifest_delete(remote, "a", &two.manifest, NULL, NULL, &err), err);
     assert_int_equal(count_entries(fixture, "a:1"), 0);
     assert_int_equal(count_entries(fixture, "a:latest"), 0);
     assert_int_equal(count_entries(fixture, NULL), 1);
     assert_int_equal(count_entries(fixture, "a/b:1"), 1);
-    assert_fails(remote_manifest_delete(remote, "a", &two.manifest, &err), err, ERR_NOT_FOUND,
-                 "there is no image a@");
+    assert_fails(remote_manifest_delete(remote, "a", &two.manifest, NULL, NULL, &err), err,
+                 ERR_NOT_FOUND, "there is no image a@");
     assert_ok(remote_confirm_blob(remote, "a", &two.layer, two.layer_size, NULL, NULL, &err), err);
-    assert_ok(remote_manifest_delete(remote, "b", &two.manifest, &err), err);
+    assert_ok(remote_manifest_delete(remote, "b", &two.manifest, NULL, NULL, &err), err);
     assert_int_equal(count_entries(fixture, NULL), 0);
 }
 
@@ -296,7 +296,7 @@ static void test_bad_index_is_never_written_over(void **state)
         assert_true(remote_oci_fixture_push(remote, fixture, "a", "2", &image, &err) < 0);
         assert_non_null(strstr(err.text, "cannot push the manifest of a:2"));
         err_clear(&err);
-        assert_true(remote_manifest_delete(remote, "a", &image.manifest, &err) < 0);
+        assert_true(remote_manifest_delete(remote, "a", &image.manifest, NULL, NULL, &err) < 0);
         err_clear(&err);
         assert_true(store_content_is(fixture->scratch, "r/index.json", texts[i]));
     }
@@ -323,7 +323,7 @@ static void test_entries_of_other_tools_are_kept(void **state)
                  "two entries with the name 'twice:1'");
     assert_fails(remote_oci_fixture_push(remote, fixture, "twice", "1", &image, &err), err,
                  ERR_DAMAGED, "two entries with the name 'twice:1'");
-    assert_ok(remote_manifest_delete(remote, "a", &image.manifest, &err), err);
+    assert_ok(remote_manifest_delete(remote, "a", &image.manifest, NULL, NULL, &err), err);
     cleanup_json json_t *wanted = json_loads(text, 0, NULL);
     cleanup_json json_t *have =
         json_load_file(store_text("%s/r/index.json", fixture->scratch->path), 0, NULL);
@@ -402,11 +402,11 @@ static void test_kill_leaves_a_readable_index(void **state)
     pid_t pid = fork();
     if (pid == 0) {
         setenv("VARVE_FAULT", "remote-oci.before-delete=kill", 1);
-        _exit(remote_manifest_delete(remote, "a", &two.manifest, NULL) == 0);
+        _exit(remote_manifest_delete(remote, "a", &two.manifest, NULL, NULL, NULL) == 0);
     }
     remote_oci_fixture_killed(pid);
     assert_int_equal(count_entries(fixture, "a:1"), 1);
-    assert_ok(remote_manifest_delete(remote, "a", &two.manifest, &err), err);
+    assert_ok(remote_manifest_delete(remote, "a", &two.manifest, NULL, NULL, &err), err);
 }
 
 static void test_failed_publish_leaves_the_old_entry(void **state)

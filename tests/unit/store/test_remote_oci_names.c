@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -29,7 +30,7 @@ static int swap(struct remote *remote, const char *tag, const struct digest *exp
                 const struct sample_image *image, struct err *err)
 {
     return remote_manifest_swap(remote, "a", tag, expected, NULL, image ? image->bytes : NULL,
-                                image ? image->len : 0, err);
+                                image ? image->len : 0, NULL, NULL, err);
 }
 
 /* The digest that a tag stands for is this one; NULL: there is no such tag. */
@@ -124,7 +125,7 @@ static int count_one(struct remote *remote)
         "\"" OCI_MEDIA_INDEX "\",\"schemaVersion\":2}",
         (int)getpid(), value + 1);
     if (remote_manifest_swap(remote, "a", "counter", is_first ? NULL : &now.digest, NULL, next,
-                             strlen(next), &err) == 0)
+                             strlen(next), NULL, NULL, &err) == 0)
         return 1;
     if (err.code != ERR_CONFLICT)
         fprintf(stderr, "%s\n", err.text);
@@ -213,17 +214,18 @@ static void test_a_tag_goes_alone(void **state)
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
     push(remote, fixture, "other", &two);
-    assert_fails(remote_tag_delete(remote, "a", "s1", &two.manifest, &err), err, ERR_NOT_FOUND,
-                 "a:s1");
+    assert_fails(remote_tag_delete(remote, "a", "s1", &two.manifest, NULL, NULL, &err), err,
+                 ERR_NOT_FOUND, "a:s1");
     stands_for(remote, "s1", &one.manifest);
-    assert_ok(remote_tag_delete(remote, "a", "s1", &one.manifest, &err), err);
+    assert_ok(remote_tag_delete(remote, "a", "s1", &one.manifest, NULL, NULL, &err), err);
     tools_see(fixture, (const char *const[]){"s2", "other"}, 2);
     stands_for(remote, "s2", &one.manifest);
-    assert_fails(remote_tag_delete(remote, "a", "s1", NULL, &err), err, ERR_NOT_FOUND, "a:s1");
-    assert_ok(remote_tag_delete(remote, "a", "other", NULL, &err), err);
+    assert_fails(remote_tag_delete(remote, "a", "s1", NULL, NULL, NULL, &err), err, ERR_NOT_FOUND,
+                 "a:s1");
+    assert_ok(remote_tag_delete(remote, "a", "other", NULL, NULL, NULL, &err), err);
     tools_see(fixture, (const char *const[]){"s2"}, 1);
-    assert_fails(remote_tag_delete(remote, "a", "sha256:1", NULL, &err), err, ERR_INVALID,
-                 "is not a tag");
+    assert_fails(remote_tag_delete(remote, "a", "sha256:1", NULL, NULL, NULL, &err), err,
+                 ERR_INVALID, "is not a tag");
 }
 
 static struct remote_deletion delete (struct remote *remote, const struct digest *digest,
@@ -289,11 +291,12 @@ static void test_nothing_comes_between_look_and_delete(void **state)
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
     const struct remote_ops *ops = remote->ops;
-    assert_fails(ops->manifest_delete(remote, "a", &one.manifest, "s1", &err), err, ERR_CONFLICT,
-                 "s2");
-    assert_fails(ops->manifest_delete(remote, "a", &one.manifest, "", &err), err, ERR_CONFLICT, "");
+    assert_fails(ops->manifest_delete(remote, "a", &one.manifest, "s1", NULL, NULL, &err), err,
+                 ERR_CONFLICT, "s2");
+    assert_fails(ops->manifest_delete(remote, "a", &one.manifest, "", NULL, NULL, &err), err,
+                 ERR_CONFLICT, "");
     stands_for(remote, "s1", &one.manifest);
-    assert_ok(ops->manifest_delete(remote, "a", &one.manifest, NULL, &err), err);
+    assert_ok(ops->manifest_delete(remote, "a", &one.manifest, NULL, NULL, NULL, &err), err);
     stands_for(remote, "s2", NULL);
 }
 
@@ -312,13 +315,51 @@ static void test_a_kill_takes_no_name_away(void **state)
         pid_t pid = fork();
         if (pid == 0) {
             setenv("VARVE_FAULT", faults[i], 1);
-            _exit(remote_tag_delete(remote, "a", "s1", NULL, NULL) == 0);
+            _exit(remote_tag_delete(remote, "a", "s1", NULL, NULL, NULL, NULL) == 0);
         }
         remote_oci_fixture_killed(pid);
         tools_see(fixture, (const char *const[]){"s1", "s2"}, 2);
     }
-    assert_ok(remote_tag_delete(remote, "a", "s1", NULL, &err), err);
+    assert_ok(remote_tag_delete(remote, "a", "s1", NULL, NULL, NULL, &err), err);
     tools_see(fixture, (const char *const[]){"s2"}, 1);
+}
+
+static int stop_at_third(void *arg, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return ++*(int *)arg == 3;
+}
+
+/* Another process holds the lock: who is told to stop does not wait for it. */
+static void test_the_wait_for_the_lock_can_be_ended(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    cleanup_sample_image struct sample_image one = {.bytes = NULL};
+    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    push(remote, fixture, "s1", &one);
+    cleanup_fd int lock = openat(fixture->scratch->fd, "r/.varve/lock", O_RDWR | O_CLOEXEC);
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    for (int i = 0; i < 5; i++) {
+        int asked = 0;
+        int rc;
+        if (i == 0)
+            rc = remote_tag_delete(remote, "a", "s1", NULL, stop_at_third, &asked, &err);
+        else if (i == 1)
+            rc = remote_manifest_delete(remote, "a", &one.manifest, stop_at_third, &asked, &err);
+        else if (i == 2)
+            rc = remote_manifest_put_or_stop(remote, "a", "s2", NULL, one.bytes, one.len,
+                                             stop_at_third, &asked, NULL, &err);
+        else
+            rc = remote_manifest_swap(remote, "a", "s1", &one.manifest, NULL,
+                                      i == 3 ? one.bytes : NULL, one.len, stop_at_third, &asked,
+                                      &err);
+        assert_fails(rc, err, ERR_CANCELLED, "lock");
+        assert_int_equal(asked, 3);
+    }
+    assert_int_equal(flock(lock, LOCK_UN), 0);
+    stands_for(remote, "s1", &one.manifest);
 }
 
 static void test_referrers(void **state)
@@ -426,7 +467,7 @@ static void test_an_index_that_is_no_file(void **state)
         assert_int_equal(kind ? symlink("/etc/passwd", index) : mkfifo(index, 0644), 0);
         assert_true(remote_tags_list(remote, "a", NULL, NULL, &tags, &err) < 0);
         err_clear(&err);
-        assert_true(remote_tag_delete(remote, "a", "s1", NULL, &err) < 0);
+        assert_true(remote_tag_delete(remote, "a", "s1", NULL, NULL, NULL, &err) < 0);
         err_clear(&err);
         assert_true(swap(remote, "s1", NULL, &one, &err) < 0);
         err_clear(&err);
@@ -446,6 +487,7 @@ int main(void)
         with_store(test_deleting_looks_around),
         with_store(test_nothing_comes_between_look_and_delete),
         with_store(test_a_kill_takes_no_name_away),
+        with_store(test_the_wait_for_the_lock_can_be_ended),
         with_store(test_referrers),
         with_store(test_hostile_layouts),
         with_store(test_an_index_that_is_no_file),
