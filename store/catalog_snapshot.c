@@ -169,6 +169,16 @@ int catalog_snapshot_set_durability(struct catalog *catalog, const char *id,
     return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
+int catalog_snapshot_set_lost(struct catalog *catalog, const char *id, const char *remote,
+                              struct err *err)
+{
+    return catalog_stmt_run(catalog, err,
+                            "UPDATE snapshots SET durability = 'local', verified_ns = NULL"
+                            " WHERE id = ? AND remote = ? AND durability <> 'local'"
+                            " AND EXISTS (SELECT 1 FROM images WHERE digest = snapshots.image)",
+                            "ss", id, remote);
+}
+
 int catalog_snapshot_remove(struct catalog *catalog, const char *id, struct err *err)
 {
     cleanup_catalog_scope struct catalog_scope scope = {0};

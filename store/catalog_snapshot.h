@@ -47,6 +47,11 @@ int catalog_snapshot_get(struct catalog *catalog, const char *id, struct catalog
 /* Newest first. */
 int catalog_snapshot_list(struct catalog *catalog, struct catalog_snapshot **ret, size_t *ret_count,
                           struct err *err);
+/* The remote that had it has lost some of it: it is local again, so that the image here stays (I4);
+ * the remote stays recorded, for what is left there. 1 when it was so, 0 when another remote has
+ * it, or its image is not here and nothing can be kept. */
+int catalog_snapshot_set_lost(struct catalog *catalog, const char *id, const char *remote,
+                              struct err *err);
 /* Raises the durability and records the remote (NULL keeps the recorded one). When the recorded
  * level is higher nothing changes. */
 int catalog_snapshot_set_durability(struct catalog *catalog, const char *id,

@@ -208,7 +208,7 @@ static int judge_refusal(const struct push_image *wanted, int rc, const struct e
     int named = check_tag(wanted, &tag);
     if (named == 1)
         return 0;
-    if (named < 0 && tag.code == ERR_EXISTS)
+    if (named < 0 && tag.code == ERR_EXISTS && failure->code != ERR_EXISTS)
         return err_pass(err, named, &tag);
     return err_pass(err, rc, failure);
 }
@@ -252,7 +252,7 @@ static int note_places(const struct push *push, struct err *err)
 
 static void count(const struct push *push, struct push_image_result *ret)
 {
-    *ret = (struct push_image_result){.bytes_sent = 0};
+    *ret = (struct push_image_result){.lost = push->lost};
     for (size_t i = 0; i < push->count; i++) {
         const struct remote_upload *upload = &push->blobs[i].upload;
         ret->bytes_sent += upload->sent;
@@ -284,10 +284,10 @@ int push_image(const struct push_image *wanted, struct push_image_result *ret, s
 {
     cleanup_push struct push push;
     int rc = push_begin(&push, wanted, err);
-    if (rc == 0)
-        rc = push_all(&push, err);
-    if (rc == 0)
-        count(&push, ret);
+    if (rc < 0)
+        return rc;
+    rc = push_all(&push, err);
+    count(&push, ret);
     return rc;
 }
 

@@ -9,8 +9,9 @@
  *             sent and when the registry says so; one that names this image is success, whatever
  *             the registry says. Blobs that the registry misses although it had them are sent once
  *             more, after short pauses, as they may only not be visible yet.
- *   confirm   each blob is there with its size; one that is lost meanwhile is sent once more
+ *   confirm   each blob is there with its size
  *   verify    or, when that is wanted: each blob is read back and hashed
+ *             One that is not there, or is another one there, is sent once more.
  *
  * Everything can be repeated, and the job's stop ends every wait. The first failure ends the work
  * on the other blobs; what the remote has of them is recorded. The caller has leased the blobs, and
@@ -49,11 +50,12 @@ struct push_image_result {
     int mounted;            /* blobs */
     int resumed;            /* blobs whose upload an earlier attempt had begun */
     int restarted;          /* uploads that the remote had lost, so that the blob began anew */
+    bool lost;              /* of a push that failed: the remote lacks a blob */
 };
 
 /* Leases everything that the image consists of, for the job. */
 int push_image_lease(struct job *job, const struct commit_image *image, struct err *err);
-/* Pushes to the remote of this node, and proves it. */
+/* Pushes to the remote of this node, and proves it. *ret is of a push that failed, too. */
 int push_image(const struct push_image *push, struct push_image_result *ret, struct err *err);
 /* The proof alone, for an image that is not here: its manifest is enough (push->image->manifest).
  */

@@ -135,27 +135,57 @@ int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct 
     return rc;
 }
 
-int push_blob_confirm(struct push *push, struct push_blob *blob, struct err *err)
+/* Looks at a blob in the remote: with its size, or byte for byte. */
+static int look(struct push *push, struct push_blob *blob, bool verify, struct err *err)
 {
     struct push_transfer transfer = {.push = push, .blob = blob, .stop = ERR_INIT};
+    struct remote *remote = push->node->remote;
+    const char *repository = push->wanted->repository;
     const struct oci_descriptor *descriptor = blob->descriptor;
-    struct node *node = push->node;
+    uint64_t size = (uint64_t)descriptor->size;
+    int rc = verify ? remote_verify_blob(remote, repository, &descriptor->digest, size,
+                                         push_blob_progress, &transfer, err)
+                    : remote_confirm_blob(remote, repository, &descriptor->digest, size,
+                                          push_blob_progress, &transfer, err);
+    return push_blob_end(&transfer, rc, err);
+}
+
+/* Whether a look found that the remote lacks the blob. */
+static bool is_lack(int rc, const struct err *failure)
+{
+    return rc < 0 && (failure->code == ERR_NOT_FOUND || failure->code == ERR_DIGEST);
+}
+
+static void note_lack(struct push *push)
+{
+    pthread_mutex_lock(&push->lock);
+    push->lost = true;
+    pthread_mutex_unlock(&push->lock);
+}
+
+/* What is lost or has other bytes there is sent once more, if it is here. */
+static int prove(struct push *push, struct push_blob *blob, bool verify, struct err *err)
+{
     struct err lost = ERR_INIT;
     uint64_t size;
-    int rc = remote_confirm_blob(node->remote, push->wanted->repository, &descriptor->digest,
-                                 (uint64_t)descriptor->size, push_blob_progress, &transfer, &lost);
-    rc = push_blob_end(&transfer, rc, &lost);
-    bool is_lost = rc < 0 && (lost.code == ERR_NOT_FOUND || lost.code == ERR_DIGEST);
-    if (!is_lost || blobs_stat(node->blobs, &descriptor->digest, &size, NULL) < 0)
+    int rc = look(push, blob, verify, &lost);
+    if (!is_lack(rc, &lost) ||
+        blobs_stat(push->node->blobs, &blob->descriptor->digest, &size, NULL) < 0)
         return err_pass(err, rc, &lost);
-    return push_blob_send(push, blob, true, err);
+    rc = push_blob_send(push, blob, true, err);
+    err_clear(&lost);
+    int now = look(push, blob, verify, &lost); /* also to know what the sending came to */
+    if (is_lack(now, &lost))
+        note_lack(push);
+    return rc < 0 ? rc : err_pass(err, now, &lost);
+}
+
+int push_blob_confirm(struct push *push, struct push_blob *blob, struct err *err)
+{
+    return prove(push, blob, false, err);
 }
 
 int push_blob_verify(struct push *push, struct push_blob *blob, struct err *err)
 {
-    struct push_transfer transfer = {.push = push, .blob = blob, .stop = ERR_INIT};
-    int rc =
-        remote_verify_blob(push->node->remote, push->wanted->repository, &blob->descriptor->digest,
-                           (uint64_t)blob->descriptor->size, push_blob_progress, &transfer, err);
-    return push_blob_end(&transfer, rc, err);
+    return prove(push, blob, true, err);
 }

@@ -22,6 +22,7 @@ struct push {
     pthread_mutex_t lock; /* on what follows */
     size_t next;          /* the blob that is begun next */
     bool failed;
+    bool lost;          /* the remote lacks a blob, whatever was done about it */
     struct err failure; /* the first */
 };
 
@@ -37,6 +38,7 @@ int push_blob_end(const struct push_transfer *transfer, int rc, struct err *err)
 
 /* Sends a blob unless it is there; `anew` sends it whatever the remote says. */
 int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct err *err);
-/* It is there with its size; one that is lost is sent, if it is here. */
+/* It is there with its size, or byte for byte; one that is lost, or another one, is sent once more,
+ * if it is here. */
 int push_blob_confirm(struct push *push, struct push_blob *blob, struct err *err);
 int push_blob_verify(struct push *push, struct push_blob *blob, struct err *err);

@@ -5,6 +5,7 @@
 #include "commit_image.h"
 #include "fault.h"
 #include "id.h"
+#include "log.h"
 #include "push_image.h"
 #include "snapshot_internal.h"
 
@@ -71,12 +72,33 @@ static int prove_earlier_push(struct pushing *pushing, struct err *err)
     return rc == 0 ? record(pushing, err) : rc;
 }
 
+/* An earlier push was recorded, and what it pushed is not there any more. Who asks next shall not
+ * believe that it is, nor drop the image that is here. */
+static void record_loss(const struct pushing *pushing)
+{
+    struct catalog *catalog = pushing->node->catalog;
+    char object[ID_LEN_MAX + 16];
+    struct err failure = ERR_INIT;
+    snprintf(object, sizeof object, "snapshot:%s", pushing->row.id);
+    int rc = catalog_begin(catalog, &failure);
+    if (rc < 0)
+        return;
+    rc = catalog_snapshot_set_lost(catalog, pushing->row.id, pushing->node->remote->url, &failure);
+    if (rc == 1)
+        rc = catalog_event_add(catalog, "snapshot-lost", object, NULL, &failure);
+    if (catalog_end(catalog, rc, &failure) < 0)
+        log_event(LOG_WARN, "loss-not-recorded", "snapshot", pushing->row.id, "error", failure.text,
+                  NULL);
+}
+
 static int push_here(struct pushing *pushing, struct err *err)
 {
     const struct push_image wanted = wanted_of(pushing);
     int rc = push_image_lease(pushing->job, &pushing->image, err);
     if (rc == 0)
         rc = push_image(&wanted, &pushing->result, err);
+    if (rc < 0 && pushing->result.lost)
+        record_loss(pushing);
     return rc == 0 ? record(pushing, err) : rc;
 }
 

@@ -71,7 +71,7 @@ int snapshot_remote_remove(struct job *job, const struct catalog_snapshot *row,
                            struct snapshot_outcome *ret, struct err *err)
 {
     struct node *node = job_node(job);
-    if (row->durability == CATALOG_LOCAL) {
+    if (row->durability == CATALOG_LOCAL && !row->remote) {
         snapshot_outcome_set(ret, "not_pushed", "");
         return 0;
     }

@@ -5,88 +5,22 @@
 #include "cleanup.h"
 #include "commit_fixture.h"
 #include "json_doc.h"
+#include "push_fixture.h"
 #include "registry_server.h"
 
 #include <string.h>
 
-/* A run with a snapshot "agent:v1"; its document, which the caller owns. */
-static json_t *make_snapshot(struct commit_world *world)
-{
-    commit_make_tree(world);
-    cleanup_free char *base = commit_import(world, "tree.tar", "base:1");
-    commit_make_run(world, "r1", base, "head -c 3000000 /dev/urandom >m/new");
-    return commit_done(world, "snapshot.create",
-                       json_pack("{s:s, s:s}", "run", "r1", "name", "agent:v1"));
-}
-
-static json_t *of(const json_t *snapshot)
-{
-    return json_pack("{s:s}", "snapshot", layer_str(snapshot, "id"));
-}
-
-static const char *state_of(const json_t *result, const char *part)
-{
-    return layer_str(json_object_get(result, part), "state");
-}
-
-static void durability_is(struct commit_world *world, const json_t *snapshot,
-                          enum catalog_durability expected)
-{
-    struct catalog_snapshot row = {0};
-    assert_int_equal(
-        catalog_snapshot_get(world->node->catalog, layer_str(snapshot, "id"), &row, NULL), 0);
-    assert_int_equal(row.durability, expected);
-    if (expected != CATALOG_LOCAL)
-        assert_string_equal(row.remote, world->node->remote->url);
-    catalog_snapshot_free(&row);
-}
-
-static void is_gone(struct commit_world *world, const json_t *snapshot)
-{
-    struct catalog_snapshot row = {0};
-    struct err err = ERR_INIT;
-    assert_true(catalog_snapshot_get(world->node->catalog, layer_str(snapshot, "id"), &row, &err) <
-                0);
-    assert_int_equal(err.code, ERR_NOT_FOUND);
-}
-
-/* Digest of what the remote has under images/agent:v1, or "". Caller frees. */
-static char *in_remote(struct commit_world *world)
-{
-    struct remote_manifest manifest = {0};
-    cleanup_free char *repository = remote_repository(world->node->remote, "images/agent");
-    char *digest = NULL;
-    if (remote_manifest_get(world->node->remote, repository, "v1", &manifest, NULL) == 0)
-        digest = strdup(digest_format(&manifest.digest).s);
-    remote_manifest_free(&manifest);
-    return digest ? digest : strdup("");
-}
-
-static void remote_has(struct commit_world *world, const char *expected)
-{
-    cleanup_free char *digest = in_remote(world);
-    assert_string_equal(digest, expected);
-}
-
-/* Starts the world anew with another remote. */
-static void use_remote(struct commit_world *world, const char *url)
-{
-    commit_world_stop(world);
-    world->remote = url;
-    commit_world_start(world);
-}
-
 static void test_push_to_the_embedded_remote(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
-    json_t *pushed = commit_done(world, "snapshot.push", of(snapshot));
+    json_t *snapshot = push_fixture_snapshot(world);
+    json_t *pushed = commit_done(world, "snapshot.push", push_fixture_of(snapshot));
     assert_string_equal(layer_str(pushed, "durability"), "pushed");
     assert_string_equal(layer_str(pushed, "image"), layer_str(snapshot, "image"));
     assert_string_equal(layer_str(pushed, "remote"), world->node->remote->url);
     json_decref(pushed);
-    remote_has(world, layer_str(snapshot, "digest"));
-    durability_is(world, snapshot, CATALOG_PUSHED);
+    push_fixture_remote_has(world, layer_str(snapshot, "digest"));
+    push_fixture_durability_is(world, snapshot, CATALOG_PUSHED);
     cleanup_free char *seen = commit_output(
         world,
         "skopeo inspect oci:data/remote:images/agent:v1 | grep '\"Digest\"' | cut -d'\"' -f4;"
@@ -94,7 +28,7 @@ static void test_push_to_the_embedded_remote(void **state)
         "|| echo bad; done");
     assert_string_equal(seen, layer_str(snapshot, "digest"));
     /* Again: nothing to do. */
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
     commit_check_agreement(world);
     json_decref(snapshot);
 }
@@ -108,14 +42,14 @@ static int64_t count_of(const json_t *result, const char *key)
 static void test_verified_pushes(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
+    json_t *snapshot = push_fixture_snapshot(world);
     const char *id = layer_str(snapshot, "id");
     json_t *pushed = commit_done(world, "snapshot.push",
                                  json_pack("{s:s, s:s}", "snapshot", id, "durability", "verified"));
     assert_string_equal(layer_str(pushed, "durability"), "verified");
     assert_true(count_of(pushed, "bytes_sent") > 3000000);
     assert_int_equal(count_of(pushed, "bytes_skipped"), 0);
-    json_t *again = commit_done(world, "snapshot.push", of(snapshot));
+    json_t *again = commit_done(world, "snapshot.push", push_fixture_of(snapshot));
     assert_string_equal(layer_str(again, "durability"), "verified");
     assert_int_equal(count_of(again, "bytes_sent"), 0);
     assert_int_equal(count_of(again, "bytes_skipped"), count_of(pushed, "bytes_sent"));
@@ -136,16 +70,16 @@ static void test_verified_pushes(void **state)
 static void test_create_and_push(void **state)
 {
     struct commit_world *world = *state;
-    json_decref(make_snapshot(world));
+    json_decref(push_fixture_snapshot(world));
     json_t *snapshot = commit_done(
         world, "snapshot.create",
         json_pack("{s:s, s:s, s:s}", "run", "r1", "name", "agent:v2", "durability", "pushed"));
     assert_string_equal(layer_str(snapshot, "durability"), "pushed");
     assert_true(count_of(snapshot, "bytes_sent") > 3000000);
-    durability_is(world, snapshot, CATALOG_PUSHED);
+    push_fixture_durability_is(world, snapshot, CATALOG_PUSHED);
     json_decref(snapshot);
     /* A snapshot that cannot be pushed stays. */
-    use_remote(world, "http://127.0.0.1:1/varve");
+    push_fixture_use_remote(world, "http://127.0.0.1:1/varve");
     commit_fails(
         world, "snapshot.create",
         json_pack("{s:s, s:s, s:s}", "run", "r1", "name", "agent:v3", "durability", "pushed"),
@@ -165,37 +99,39 @@ static void test_create_and_push(void **state)
 static void test_push_without_the_local_image(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
+    json_t *snapshot = push_fixture_snapshot(world);
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
     assert_int_equal(
         catalog_image_remove(world->node->catalog, layer_str(snapshot, "digest"), NULL), 0);
-    json_t *again = commit_done(world, "snapshot.push", of(snapshot));
+    json_t *again = commit_done(world, "snapshot.push", push_fixture_of(snapshot));
     assert_true(json_is_null(json_object_get(again, "layers")));
     json_decref(again);
     commit_script(world, "cd data/remote/blobs/sha256; rm -f $(ls -S | head -1)");
-    commit_fails(world, "snapshot.push", of(snapshot), "not_found", "cannot push snapshot");
+    commit_fails(world, "snapshot.push", push_fixture_of(snapshot), "not_found",
+                 "cannot push snapshot");
     commit_script(world, "rm -f data/remote/blobs/sha256/*");
-    commit_fails(world, "snapshot.push", of(snapshot), "not_found", "cannot push snapshot");
+    commit_fails(world, "snapshot.push", push_fixture_of(snapshot), "not_found",
+                 "cannot push snapshot");
     json_decref(snapshot);
 }
 
 static void test_a_local_blob_is_missing_or_damaged(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
+    json_t *snapshot = push_fixture_snapshot(world);
     const char *layer =
         json_string_value(json_array_get(json_object_get(snapshot, "layers"), 1)) + 7;
     layer_shell("cd '%s/data/layout/blobs/sha256'; cp %s ../saved; chmod +w %s;"
                 "printf X | dd of=%s bs=1 seek=1000 conv=notrunc status=none",
                 world->scratch->path, layer, layer, layer);
-    commit_fails(world, "snapshot.push", of(snapshot), "digest_mismatch", layer);
-    durability_is(world, snapshot, CATALOG_LOCAL);
+    commit_fails(world, "snapshot.push", push_fixture_of(snapshot), "digest_mismatch", layer);
+    push_fixture_durability_is(world, snapshot, CATALOG_LOCAL);
     layer_shell("rm '%s/data/layout/blobs/sha256/%s'", world->scratch->path, layer);
-    commit_fails(world, "snapshot.push", of(snapshot), "not_found", layer);
-    durability_is(world, snapshot, CATALOG_LOCAL);
-    remote_has(world, "");
+    commit_fails(world, "snapshot.push", push_fixture_of(snapshot), "not_found", layer);
+    push_fixture_durability_is(world, snapshot, CATALOG_LOCAL);
+    push_fixture_remote_has(world, "");
     layer_shell("cd '%s/data/layout/blobs'; mv saved sha256/%s", world->scratch->path, layer);
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
     commit_check_agreement(world);
     json_decref(snapshot);
 }
@@ -203,14 +139,14 @@ static void test_a_local_blob_is_missing_or_damaged(void **state)
 static void test_remote_does_not_answer(void **state)
 {
     struct commit_world *world = *state;
-    use_remote(world, "http://127.0.0.1:1/varve");
-    json_t *snapshot = make_snapshot(world);
-    commit_fails(world, "snapshot.push", of(snapshot), "unreachable", "127.0.0.1:1");
-    durability_is(world, snapshot, CATALOG_LOCAL);
+    push_fixture_use_remote(world, "http://127.0.0.1:1/varve");
+    json_t *snapshot = push_fixture_snapshot(world);
+    commit_fails(world, "snapshot.push", push_fixture_of(snapshot), "unreachable", "127.0.0.1:1");
+    push_fixture_durability_is(world, snapshot, CATALOG_LOCAL);
     commit_check_agreement(world);
     /* A snapshot that was never pushed goes without the remote. */
-    json_t *removed = commit_done(world, "snapshot.rm", of(snapshot));
-    assert_string_equal(state_of(removed, "remote"), "not_pushed");
+    json_t *removed = commit_done(world, "snapshot.rm", push_fixture_of(snapshot));
+    assert_string_equal(push_fixture_state_of(removed, "remote"), "not_pushed");
     json_decref(removed);
     json_decref(snapshot);
 }
@@ -218,7 +154,7 @@ static void test_remote_does_not_answer(void **state)
 static void test_a_tag_that_is_taken(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
+    json_t *snapshot = push_fixture_snapshot(world);
     struct remote *remote = world->node->remote;
     cleanup_free char *base = NULL;
     struct digest digest;
@@ -237,9 +173,10 @@ static void test_a_tag_that_is_taken(void **state)
     assert_int_equal(blobs_read(world->node->blobs, &digest, &text, NULL), 0);
     assert_int_equal(
         remote_manifest_put(remote, "images/agent", "v1", NULL, buf_str(&text), text.len, NULL), 0);
-    commit_fails(world, "snapshot.push", of(snapshot), "exists", "stands for another image");
-    durability_is(world, snapshot, CATALOG_LOCAL);
-    remote_has(world, base);
+    commit_fails(world, "snapshot.push", push_fixture_of(snapshot), "exists",
+                 "stands for another image");
+    push_fixture_durability_is(world, snapshot, CATALOG_LOCAL);
+    push_fixture_remote_has(world, base);
     catalog_image_free(&image);
     json_decref(snapshot);
 }
@@ -250,13 +187,13 @@ static void test_kill_at_each_step_of_a_push(void **state)
     static const char *const faults[] = {"snapshot.blobs-sent=kill", "snapshot.manifest-sent=kill",
                                          "snapshot.push-recorded=kill",
                                          "publish.before-rename=kill:2"};
-    json_t *snapshot = make_snapshot(world);
+    json_t *snapshot = push_fixture_snapshot(world);
     for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
         commit_script(world, "rm -rf data/remote");
-        commit_faulted(world, "snapshot.push", of(snapshot), faults[i]);
+        commit_faulted(world, "snapshot.push", push_fixture_of(snapshot), faults[i]);
         commit_check_agreement(world);
-        durability_is(world, snapshot, CATALOG_PUSHED);
-        remote_has(world, layer_str(snapshot, "digest"));
+        push_fixture_durability_is(world, snapshot, CATALOG_PUSHED);
+        push_fixture_remote_has(world, layer_str(snapshot, "digest"));
     }
     json_decref(snapshot);
 }
@@ -276,19 +213,20 @@ static void test_remove(void **state)
 {
     struct commit_world *world = *state;
     cleanup_free char *before = NULL;
-    json_t *snapshot = make_snapshot(world);
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
-    json_t *removed = commit_done(world, "snapshot.rm", of(snapshot));
-    assert_string_equal(state_of(removed, "remote"), "removed");
-    assert_string_equal(state_of(removed, "image"), "removed");
+    json_t *snapshot = push_fixture_snapshot(world);
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
+    json_t *removed = commit_done(world, "snapshot.rm", push_fixture_of(snapshot));
+    assert_string_equal(push_fixture_state_of(removed, "remote"), "removed");
+    assert_string_equal(push_fixture_state_of(removed, "image"), "removed");
     json_decref(removed);
-    is_gone(world, snapshot);
-    remote_has(world, "");
+    push_fixture_is_gone(world, snapshot);
+    push_fixture_remote_has(world, "");
     assert_int_equal(commit_count_images(world), 1);
     commit_check_agreement(world);
     before = commit_output(world, "ls data/layout/blobs/sha256 | wc -l");
     assert_string_equal(before, "3");
-    commit_fails(world, "snapshot.rm", of(snapshot), "not_found", layer_str(snapshot, "id"));
+    commit_fails(world, "snapshot.rm", push_fixture_of(snapshot), "not_found",
+                 layer_str(snapshot, "id"));
     json_decref(snapshot);
 }
 
@@ -296,20 +234,20 @@ static void test_remove(void **state)
 static void test_remove_leaves_another_tag(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
+    json_t *snapshot = push_fixture_snapshot(world);
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
     struct remote *remote = world->node->remote;
     struct remote_manifest there;
     cleanup_free char *repository = remote_repository(remote, "images/agent");
     assert_int_equal(remote_manifest_get(remote, repository, "v1", &there, NULL), 0);
     assert_int_equal(
         remote_manifest_put(remote, repository, "v2", NULL, there.bytes, there.len, NULL), 0);
-    json_t *removed = commit_done(world, "snapshot.rm", of(snapshot));
-    assert_string_equal(state_of(removed, "remote"), "kept");
+    json_t *removed = commit_done(world, "snapshot.rm", push_fixture_of(snapshot));
+    assert_string_equal(push_fixture_state_of(removed, "remote"), "kept");
     assert_non_null(strstr(layer_str(json_object_get(removed, "remote"), "message"), "tag v2"));
     json_decref(removed);
-    is_gone(world, snapshot);
-    remote_has(world, "");
+    push_fixture_is_gone(world, snapshot);
+    push_fixture_remote_has(world, "");
     struct remote_manifest_stat stat;
     assert_int_equal(remote_manifest_stat(remote, repository, "v2", NULL, NULL, &stat, NULL), 0);
     assert_true(digest_equal(&stat.digest, &there.digest));
@@ -321,12 +259,12 @@ static void test_remove_leaves_another_tag(void **state)
 static void test_remove_what_is_in_use(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
+    json_t *snapshot = push_fixture_snapshot(world);
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
     commit_make_run(world, "r2", layer_str(snapshot, "digest"), "true");
-    commit_fails(world, "snapshot.rm", of(snapshot), "conflict", "r2");
-    remote_has(world, layer_str(snapshot, "digest"));
-    durability_is(world, snapshot, CATALOG_PUSHED);
+    commit_fails(world, "snapshot.rm", push_fixture_of(snapshot), "conflict", "r2");
+    push_fixture_remote_has(world, layer_str(snapshot, "digest"));
+    push_fixture_durability_is(world, snapshot, CATALOG_PUSHED);
     commit_check_agreement(world);
     json_decref(snapshot);
 }
@@ -334,15 +272,15 @@ static void test_remove_what_is_in_use(void **state)
 static void test_remove_keeps_an_image_with_another_name(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
+    json_t *snapshot = push_fixture_snapshot(world);
     assert_int_equal(catalog_image_name_set(world->node->catalog, "other:1",
                                             layer_str(snapshot, "digest"), false, NULL),
                      0);
-    json_t *removed = commit_done(world, "snapshot.rm", of(snapshot));
-    assert_string_equal(state_of(removed, "image"), "kept");
+    json_t *removed = commit_done(world, "snapshot.rm", push_fixture_of(snapshot));
+    assert_string_equal(push_fixture_state_of(removed, "image"), "kept");
     assert_non_null(layer_str(json_object_get(removed, "image"), "message"));
     json_decref(removed);
-    is_gone(world, snapshot);
+    push_fixture_is_gone(world, snapshot);
     struct catalog_image image = {0};
     assert_int_equal(
         catalog_image_get(world->node->catalog, layer_str(snapshot, "digest"), &image, NULL), 0);
@@ -356,13 +294,13 @@ static void test_remove_keeps_an_image_with_another_name(void **state)
 static void test_remove_without_the_local_image(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
+    json_t *snapshot = push_fixture_snapshot(world);
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
     assert_int_equal(
         catalog_image_remove(world->node->catalog, layer_str(snapshot, "digest"), NULL), 0);
-    json_t *removed = commit_done(world, "snapshot.rm", of(snapshot));
-    assert_string_equal(state_of(removed, "image"), "absent");
-    assert_string_equal(state_of(removed, "remote"), "removed");
+    json_t *removed = commit_done(world, "snapshot.rm", push_fixture_of(snapshot));
+    assert_string_equal(push_fixture_state_of(removed, "image"), "absent");
+    assert_string_equal(push_fixture_state_of(removed, "remote"), "removed");
     json_decref(removed);
     commit_check_agreement(world);
     json_decref(snapshot);
@@ -371,14 +309,14 @@ static void test_remove_without_the_local_image(void **state)
 static void test_remove_with_another_remote(void **state)
 {
     struct commit_world *world = *state;
-    json_t *snapshot = make_snapshot(world);
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
-    use_remote(world, "http://127.0.0.1:1/varve");
-    json_t *removed = commit_done(world, "snapshot.rm", of(snapshot));
-    assert_string_equal(state_of(removed, "remote"), "kept");
+    json_t *snapshot = push_fixture_snapshot(world);
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
+    push_fixture_use_remote(world, "http://127.0.0.1:1/varve");
+    json_t *removed = commit_done(world, "snapshot.rm", push_fixture_of(snapshot));
+    assert_string_equal(push_fixture_state_of(removed, "remote"), "kept");
     json_decref(removed);
-    use_remote(world, NULL);
-    remote_has(world, layer_str(snapshot, "digest"));
+    push_fixture_use_remote(world, NULL);
+    push_fixture_remote_has(world, layer_str(snapshot, "digest"));
     json_decref(snapshot);
 }
 
@@ -387,13 +325,13 @@ static void test_kill_at_each_step_of_a_removal(void **state)
     struct commit_world *world = *state;
     static const char *const faults[] = {"snapshot.remote-removed=kill", "snapshot.removed=kill",
                                          "catalog.after-commit=kill:4"};
-    json_t *snapshot = make_snapshot(world);
+    json_t *snapshot = push_fixture_snapshot(world);
     for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
-        json_decref(commit_done(world, "snapshot.push", of(snapshot)));
-        commit_faulted(world, "snapshot.rm", of(snapshot), faults[i]);
+        json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
+        commit_faulted(world, "snapshot.rm", push_fixture_of(snapshot), faults[i]);
         commit_check_agreement(world);
-        is_gone(world, snapshot);
-        remote_has(world, "");
+        push_fixture_is_gone(world, snapshot);
+        push_fixture_remote_has(world, "");
         struct catalog_job *jobs = NULL;
         size_t count = 0;
         assert_int_equal(catalog_job_list(world->node->catalog, false, &jobs, &count, NULL), 0);
@@ -422,27 +360,27 @@ static void with_registry(struct commit_world *world, bool delete_enabled, const
     assert_int_equal(rc, 0);
     char url[64];
     snprintf(url, sizeof url, "http://%s/varve", server.host);
-    use_remote(world, url);
-    json_t *snapshot = make_snapshot(world);
+    push_fixture_use_remote(world, url);
+    json_t *snapshot = push_fixture_snapshot(world);
     assert_memory_equal(layer_str(snapshot, "image"), server.host, strlen(server.host));
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
-    remote_has(world, layer_str(snapshot, "digest"));
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
+    push_fixture_remote_has(world, layer_str(snapshot, "digest"));
     cleanup_free char *seen = layer_shell_output(
         "skopeo inspect --tls-verify=false docker://%s/varve/images/agent:v1 | grep '\"Digest\"' | "
         "cut -d'\"' -f4",
         server.host);
     assert_string_equal(seen, layer_str(snapshot, "digest"));
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
-    json_t *removed = commit_done(world, "snapshot.rm", of(snapshot));
-    assert_string_equal(state_of(removed, "remote"), outcome);
-    assert_string_equal(state_of(removed, "image"), "removed");
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
+    json_t *removed = commit_done(world, "snapshot.rm", push_fixture_of(snapshot));
+    assert_string_equal(push_fixture_state_of(removed, "remote"), outcome);
+    assert_string_equal(push_fixture_state_of(removed, "image"), "removed");
     json_decref(removed);
-    remote_has(world, delete_enabled ? "" : layer_str(snapshot, "digest"));
-    is_gone(world, snapshot);
+    push_fixture_remote_has(world, delete_enabled ? "" : layer_str(snapshot, "digest"));
+    push_fixture_is_gone(world, snapshot);
     commit_check_agreement(world);
     registry_server_stop(&server);
     json_decref(snapshot);
-    use_remote(world, NULL);
+    push_fixture_use_remote(world, NULL);
 }
 
 static void test_registry_with_deletes(void **state)
@@ -467,16 +405,16 @@ static void test_remove_while_the_remote_is_gone(void **state)
         0);
     char url[64];
     snprintf(url, sizeof url, "http://%s/varve", server.host);
-    use_remote(world, url);
-    json_t *snapshot = make_snapshot(world);
-    json_decref(commit_done(world, "snapshot.push", of(snapshot)));
+    push_fixture_use_remote(world, url);
+    json_t *snapshot = push_fixture_snapshot(world);
+    json_decref(commit_done(world, "snapshot.push", push_fixture_of(snapshot)));
     registry_server_stop(&server);
-    commit_fails(world, "snapshot.rm", of(snapshot), "unreachable", server.host);
-    durability_is(world, snapshot, CATALOG_PUSHED);
+    commit_fails(world, "snapshot.rm", push_fixture_of(snapshot), "unreachable", server.host);
+    push_fixture_durability_is(world, snapshot, CATALOG_PUSHED);
     assert_int_equal(commit_count_images(world), 2);
     commit_check_agreement(world);
     json_decref(snapshot);
-    use_remote(world, NULL);
+    push_fixture_use_remote(world, NULL);
 }
 
 int main(void)
