@@ -36,13 +36,12 @@ def compare(function, plain, volume, outside):
     verdict, seen, remarks = run_case(function, plain, outside)
     if verdict != "pass":
         return "\n".join([f"on plain ext4: {verdict}", *seen, *remarks]), []
-    want = seen
+    want, said = seen, [f"plain ext4: {text}" for text in remarks]
     verdict, seen, remarks = run_case(function, volume, outside)
     if verdict != "pass":
         return "\n".join([f"on a workspace: {verdict}", *seen, *remarks]), []
-    if seen != want:
-        return differences(want, seen), remarks
-    return None, remarks
+    said += [f"workspace: {text}" for text in remarks]
+    return differences(want, seen) if seen != want else None, said
 
 
 def exerciser_finds_a_changed_byte(scratch):

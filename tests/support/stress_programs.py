@@ -83,16 +83,17 @@ def sqlite_write(path, log, writer, count, stop=None):
 def sqlite_check(path, log):
     """What is wrong with a database; "" when nothing is."""
     database = sqlite_open(path)
+    have = set()
     try:
         reply = database.execute("PRAGMA integrity_check").fetchall()
         if reply != [("ok",)]:
             return f"integrity_check: {reply[:3]}"
-        have = dict(database.execute("SELECT number, data FROM rows"))
+        for number, data in database.execute("SELECT number, data FROM rows"):
+            if data != row(number):
+                return f"row {number} has other bytes"
+            have.add(number)
     finally:
         database.close()
-    for number, data in have.items():
-        if data != row(number):
-            return f"row {number} has other bytes"
     for line in noted(log):
         lost = [n for n in range(int(line), int(line) + 3) if n not in have]
         if lost:
