@@ -6,10 +6,10 @@
 
 #include "oci_image.h"
 #include "reference.h"
-#include "registry_call.h"
 #include "registry_error.h"
 #include "registry_internal.h"
 #include "registry_link.h"
+#include "registry_page.h"
 
 #include <string.h>
 
@@ -32,11 +32,6 @@ struct listing {
     struct remote_referrers found; /* owned */
 };
 
-static int add_to_buf(void *arg, const void *bytes, size_t len, struct err *err)
-{
-    return buf_add(arg, bytes, len, "the list of referrers", err);
-}
-
 /* Whether an answer says that there is no such API. */
 static bool has_no_api(const struct registry_http_response *response)
 {
@@ -48,33 +43,23 @@ static bool has_no_api(const struct registry_http_response *response)
 static int fetch_page(struct listing *listing, const char *url, char **ret_link, struct err *err)
 {
     static const char *const headers[] = {"Accept: " OCI_MEDIA_INDEX, NULL};
-    cleanup_buf struct buf body = BUF_INIT(REMOTE_MANIFEST_MAX);
-    cleanup_http_response struct registry_http_response response = {0};
-    const struct registry_call call = {.request = {.method = REGISTRY_HTTP_GET,
-                                                   .url = url,
-                                                   .headers = headers,
-                                                   .sink = add_to_buf,
-                                                   .sink_arg = &body,
-                                                   .sink_max = REMOTE_MANIFEST_MAX,
-                                                   .progress = listing->progress,
-                                                   .progress_arg = listing->progress_arg},
-                                       .repeat = REGISTRY_REPEAT_SAFE,
-                                       .repository = listing->repository,
-                                       .actions = "pull"};
-    int rc = registry_call_perform(listing->registry, &call, &response, err);
+    cleanup_registry_page struct registry_page page = {.registry = listing->registry,
+                                                       .repository = listing->repository,
+                                                       .headers = headers,
+                                                       .bytes_max = REMOTE_MANIFEST_MAX,
+                                                       .progress = listing->progress,
+                                                       .progress_arg = listing->progress_arg};
+    int rc = registry_page_get(&page, url, "the list of referrers", err);
+    if (rc == 0 && has_no_api(&page.response))
+        return 0;
+    if (rc == 0)
+        return registry_error_refusal(&page.response, err);
+    if (rc > 0)
+        rc = remote_referrers_add_index(&listing->found, buf_str(&page.body), page.body.len, err);
     if (rc < 0)
         return rc;
-    if (has_no_api(&response))
-        return 0;
-    if (response.status != 200)
-        return registry_error_refusal(&response, err);
-    rc = registry_error_if_web_page(&response, err);
-    if (rc == 0)
-        rc = remote_referrers_add_index(&listing->found, buf_str(&body), body.len, err);
-    *ret_link = NULL;
-    if (rc == 0 && response.link)
-        rc = registry_link_next(response.link, ret_link, err);
-    return rc < 0 ? rc : 1;
+    *ret_link = steal_ptr(page.link);
+    return 1;
 }
 
 /* 1 when the API gave the list, 0 when there is none. */

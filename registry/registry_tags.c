@@ -90,8 +90,10 @@ static int fetch_page(struct listing *listing, const char *url, struct registry_
         return registry_error_refusal(&got.response, err);
     if (rc > 0)
         rc = registry_tags_page_read(buf_str(&got.body), got.body.len, listing->seen, page, err);
+    if (rc < 0)
+        return rc;
     page->link = steal_ptr(got.link);
-    return rc < 0 ? rc : 1;
+    return 1;
 }
 
 /* The address of the next page; *ret is NULL when there is none. */

@@ -49,26 +49,18 @@ int remote_oci_manifest_delete(struct remote *remote, const char *repository,
 int remote_oci_drop_tag(struct blobs *blobs, const char *repository, const char *tag,
                         const struct digest *expected, struct err *err)
 {
-    cleanup_json json_t *index = NULL;
-    cleanup_free char *name = remote_oci_name(repository, tag);
-    if (!name)
-        return err_errno(err, ENOMEM, "cannot remove a tag");
-    int rc = blobs_index_load(blobs, &index, err);
+    cleanup_remote_oci_tagged struct remote_oci_tagged tagged = {.index = NULL};
+    int rc = remote_oci_look(blobs, repository, tag, &tagged, err);
     if (rc < 0)
         return rc;
-    size_t at = 0;
-    json_t *manifests = json_object_get(index, "manifests");
-    rc = remote_oci_find(manifests, name, &at, err);
-    if (rc < 0)
-        return rc;
-    const char *have = rc ? remote_oci_digest(json_array_get(manifests, at)) : "";
-    if (rc == 0 || (expected && strcmp(have, digest_format(expected).s) != 0))
-        return err_fail(err, ERR_NOT_FOUND, "there is no image '%s'%s%s", name,
+    const char *have = tagged.entry ? remote_oci_digest(tagged.entry) : "";
+    if (!tagged.entry || (expected && strcmp(have, digest_format(expected).s) != 0))
+        return err_fail(err, ERR_NOT_FOUND, "there is no image '%s'%s%s", tagged.name,
                         expected ? " with the digest " : "",
                         expected ? digest_format(expected).s : "");
-    (void)json_array_remove(manifests, at);
+    (void)json_array_remove(tagged.manifests, tagged.at);
     rc = FAULT_POINT("remote-oci.before-untag", err);
-    return rc < 0 ? rc : blobs_index_store(blobs, index, err);
+    return rc < 0 ? rc : blobs_index_store(blobs, tagged.index, err);
 }
 
 int remote_oci_tag_delete(struct remote *remote, const char *repository, const char *tag,

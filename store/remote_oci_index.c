@@ -55,10 +55,16 @@ int remote_oci_lock(struct blobs *blobs, remote_progress progress, void *arg, st
     return steal_fd(&fd);
 }
 
-char *remote_oci_name(const char *repository, const char *tag)
+static char *make_name(const char *repository, const char *tag)
 {
     char *name;
     return asprintf(&name, "%s:%s", repository, tag) < 0 ? NULL : name;
+}
+
+void remote_oci_tagged_free(struct remote_oci_tagged *tagged)
+{
+    json_decref(tagged->index);
+    free(tagged->name);
 }
 
 int remote_oci_find(const json_t *manifests, const char *name, size_t *ret, struct err *err)
@@ -78,6 +84,25 @@ int remote_oci_find(const json_t *manifests, const char *name, size_t *ret, stru
         found = 1;
     }
     return found;
+}
+
+int remote_oci_look(struct blobs *blobs, const char *repository, const char *tag,
+                    struct remote_oci_tagged *ret, struct err *err)
+{
+    cleanup_remote_oci_tagged struct remote_oci_tagged tagged = {.name =
+                                                                     make_name(repository, tag)};
+    if (!tagged.name)
+        return err_errno(err, ENOMEM, "cannot look for a tag");
+    int rc = blobs_index_load(blobs, &tagged.index, err);
+    tagged.manifests = json_object_get(tagged.index, "manifests");
+    if (rc == 0)
+        rc = remote_oci_find(tagged.manifests, tagged.name, &tagged.at, err);
+    if (rc < 0)
+        return rc;
+    tagged.entry = rc ? json_array_get(tagged.manifests, tagged.at) : NULL;
+    *ret = tagged;
+    tagged = (struct remote_oci_tagged){.index = NULL};
+    return 0;
 }
 
 const char *remote_oci_digest(const json_t *entry)
@@ -104,7 +129,7 @@ bool remote_oci_is_of(const json_t *entry, const char *repository)
 json_t *remote_oci_entry(const char *repository, const char *tag, const char *media_type,
                          const struct digest *digest, size_t len)
 {
-    cleanup_free char *name = tag ? remote_oci_name(repository, tag) : NULL;
+    cleanup_free char *name = tag ? make_name(repository, tag) : NULL;
     if (tag && !name)
         return NULL;
     cleanup_json json_t *entry =

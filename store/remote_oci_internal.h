@@ -28,9 +28,21 @@ int remote_oci_lock(struct blobs *blobs, remote_progress progress, void *arg, st
 
 /* Entries of index.json. Entries are borrowed from the document. */
 
-/* "<repository>:<tag>"; caller frees. NULL without memory. */
-char *remote_oci_name(const char *repository, const char *tag);
-/* Position of the entry with a name in an array of entries: 1 found, 0 there is none. */
+/* A tag in index.json. */
+struct remote_oci_tagged {
+    json_t *index; /* owned */
+    char *name;    /* "<repository>:<tag>"; owned */
+    json_t *manifests;
+    json_t *entry; /* NULL: there is no such tag */
+    size_t at;     /* its place in manifests */
+};
+void remote_oci_tagged_free(struct remote_oci_tagged *tagged);
+#define cleanup_remote_oci_tagged cleanup_with(remote_oci_tagged_free)
+/* Reads index.json and looks for a tag. */
+int remote_oci_look(struct blobs *blobs, const char *repository, const char *tag,
+                    struct remote_oci_tagged *ret, struct err *err);
+/* Position of the entry with a name in an array of entries: 1 found, 0 there is none; two are
+ * ERR_DAMAGED. */
 int remote_oci_find(const json_t *manifests, const char *name, size_t *ret, struct err *err);
 /* The digest of an entry, of whatever algorithm. */
 const char *remote_oci_digest(const json_t *entry);

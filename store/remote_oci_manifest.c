@@ -9,19 +9,13 @@
 static int get_by_tag(struct blobs *blobs, const char *repository, const char *tag,
                       struct remote_manifest *ret, struct err *err)
 {
-    cleanup_json json_t *index = NULL;
-    cleanup_free char *name = remote_oci_name(repository, tag);
-    if (!name)
-        return err_errno(err, ENOMEM, "cannot look for a manifest");
-    int rc = blobs_index_load(blobs, &index, err);
+    cleanup_remote_oci_tagged struct remote_oci_tagged tagged = {.index = NULL};
+    int rc = remote_oci_look(blobs, repository, tag, &tagged, err);
     if (rc < 0)
         return rc;
-    size_t at = 0;
-    const json_t *manifests = json_object_get(index, "manifests");
-    rc = remote_oci_find(manifests, name, &at, err);
-    if (rc == 0)
-        return err_fail(err, ERR_NOT_FOUND, "there is no image '%s'", name);
-    return rc < 0 ? rc : remote_oci_read_entry(blobs, json_array_get(manifests, at), ret, err);
+    if (!tagged.entry)
+        return err_fail(err, ERR_NOT_FOUND, "there is no image '%s'", tagged.name);
+    return remote_oci_read_entry(blobs, tagged.entry, ret, err);
 }
 
 int remote_oci_manifest_get(struct remote *remote, const char *repository, const char *reference,
@@ -139,26 +133,18 @@ struct expected {
 static int check_expected(struct blobs *blobs, const char *repository, const char *tag,
                           const struct expected *expected, struct err *err)
 {
-    cleanup_json json_t *index = NULL;
-    cleanup_free char *name = remote_oci_name(repository, tag);
-    if (!name)
-        return err_errno(err, ENOMEM, "cannot look for a manifest");
-    int rc = blobs_index_load(blobs, &index, err);
+    cleanup_remote_oci_tagged struct remote_oci_tagged tagged = {.index = NULL};
+    int rc = remote_oci_look(blobs, repository, tag, &tagged, err);
     if (rc < 0)
         return rc;
-    size_t at = 0;
-    const json_t *manifests = json_object_get(index, "manifests");
-    rc = remote_oci_find(manifests, name, &at, err);
-    if (rc < 0)
-        return rc;
-    const char *have = rc ? remote_oci_digest(json_array_get(manifests, at)) : "nothing";
+    const char *have = tagged.entry ? remote_oci_digest(tagged.entry) : "nothing";
     struct digest_text wanted = {.s = "nothing"};
     if (expected->digest)
         wanted = digest_format(expected->digest);
     if (strcmp(have, wanted.s) == 0)
         return 0;
-    return err_fail(err, ERR_CONFLICT, "'%s' names %.80s, not %s as was expected", name, have,
-                    wanted.s);
+    return err_fail(err, ERR_CONFLICT, "'%s' names %.80s, not %s as was expected", tagged.name,
+                    have, wanted.s);
 }
 
 static int store(struct blobs *blobs, const char *repository, const char *tag,
