@@ -205,6 +205,11 @@ size_t fake_fixture_count(struct fake_fixture *fixture, const char *method)
     return fake_registry_count(fixture->fake, method, NULL);
 }
 
+size_t fake_fixture_asks(struct fake_fixture *fixture)
+{
+    return fake_registry_count(fixture->fake, "GET", "*/uploads/*");
+}
+
 uint64_t fake_fixture_bytes(struct fake_fixture *fixture)
 {
     json_t *log = fake_registry_log(fixture->fake, 1);

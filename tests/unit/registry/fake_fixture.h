@@ -71,6 +71,8 @@ void fake_fixture_has_blob(struct fake_fixture *fixture, const char *repository,
                            size_t len);
 /* How many requests of this method there were. */
 size_t fake_fixture_count(struct fake_fixture *fixture, const char *method);
+/* How often it was asked for the offset of an upload. */
+size_t fake_fixture_asks(struct fake_fixture *fixture);
 /* Bytes of all bodies of uploads that arrived. */
 uint64_t fake_fixture_bytes(struct fake_fixture *fixture);
 /* A remote_progress; `arg` is the fixture. */

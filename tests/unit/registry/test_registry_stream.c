@@ -134,9 +134,7 @@ static void habits_of_registries(void **state)
         fake_fixture_renew(fixture);
         for (int known = 0; known < 2 && habit->takes_parts; known++) {
             assert_streams(fixture, habit->config, LARGE);
-            uint64_t again = fake_fixture_bytes(fixture) - LARGE;
-            if (again > (known ? habit->later : habit->again))
-                fail_msg("%s: %llu bytes again", habit->name, (unsigned long long)again);
+            registry_habits_check(fixture, habit, known);
             assert_int_equal(fake_fixture_count(fixture, "POST"), 1);
             assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
         }
