@@ -167,6 +167,10 @@ int volumes_discard(struct volumes *volumes, const char *id, struct err *err);
  * afterwards, nor its loop device. */
 int volumes_abandon(struct volumes *volumes, const char *id, const char *path, bool frozen,
                     struct err *err);
+/* The first step of volumes_abandon() alone, which waits for nobody: the connection ends and the
+ * worker is killed, so who hangs in a call on the volume comes back with an error, and can take
+ * nothing back. For who waits for them and is to abandon it then. */
+void volumes_cut(struct volumes *volumes, const char *id);
 /* Grows an attached volume: volume.json (the old size beside the new one), live map, `data` by the
  * worker, volume.json (the new size alone), loop device (its size is read back), and the mounted
  * ext4 at `path` (NULL: not mounted; the next mount grows it). Repeating it goes on where it was.

@@ -386,13 +386,18 @@ static int unmount_lazily(dev_t device, const char *path, struct err *err)
     return err_fail(err, ERR_CONFLICT, "it is mounted at more than %d places", (int)MOUNTS_MAX);
 }
 
-/* Ends the connection. Needs no `busy`: whoever hangs in a call on the volume comes back. */
-static void cut(struct volumes *volumes, const char *id)
+/* Needs no `busy`: whoever has that comes back. */
+void volumes_cut(struct volumes *volumes, const char *id)
 {
     struct volume *volume = volume_pin(volumes, id, VOLUME_ANY_LIFE);
     if (!volume)
         return; /* it is being taken down, or was never there */
+    (void)pthread_mutex_lock(&volumes->table);
+    if (volume_is_held(volume) || volume->lost)
+        volume->dead = volume->detaching = true;
+    (void)pthread_mutex_unlock(&volumes->table);
     volume_cut(volumes, volume);
+    (void)volume_worker_kill(volumes, volume, 0, NULL);
     volume_unpin(volumes, volume);
 }
 
@@ -440,7 +445,7 @@ int volumes_abandon(struct volumes *volumes, const char *id, const char *path, b
         rc = check_thawed(volumes, id, err);
     if (rc < 0)
         return rc;
-    cut(volumes, id);
+    volumes_cut(volumes, id);
     rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;

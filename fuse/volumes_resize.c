@@ -10,6 +10,7 @@
 enum {
     VOLUMES_GROUP_BYTES = 128 << 20, /* of an ext4 block group */
     FROZEN_MS = 3000,
+    SLICE_MS = 3000,
 };
 
 static int remap(struct volumes *volumes, struct volume *volume, uint64_t size, struct err *err)
@@ -23,6 +24,25 @@ static int remap(struct volumes *volumes, struct volume *volume, uint64_t size, 
     return rc;
 }
 
+/* In slices, as it may be given up meanwhile. A worker that has done it says so again. */
+static int ask_worker(struct volumes *volumes, const struct volume *volume, uint64_t size,
+                      struct err *err)
+{
+    int64_t until = clock_now_ms() + VOLUMES_RESIZE_MS;
+    for (;;) {
+        struct err why = ERR_INIT;
+        int rc = worker_client_resize(volumes->workers_fd, volume->id, size, SLICE_MS, &why);
+        if (rc == 0)
+            return 0;
+        if (volume->dead)
+            return err_fail(err, ERR_CONFLICT, "its connection has ended");
+        if (atomic_load(&volumes->stopping))
+            return err_fail(err, ERR_INTERRUPTED, "it has not grown yet");
+        if (why.code != ERR_UNREACHABLE || clock_now_ms() >= until)
+            return err_pass(err, rc, &why);
+    }
+}
+
 /* The files, up to json->size. `data` and the size in the live map are the worker's. */
 static int grow_files(struct volumes *volumes, struct volume *volume, int dir_fd,
                       struct volume_json *json, struct err *err)
@@ -31,8 +51,7 @@ static int grow_files(struct volumes *volumes, struct volume *volume, int dir_fd
     if (rc == 0)
         rc = FAULT_POINT("volume-resize.extended", err);
     if (rc == 0)
-        rc = worker_client_resize(volumes->workers_fd, volume->id, json->size, VOLUMES_RESIZE_MS,
-                                  err);
+        rc = ask_worker(volumes, volume, json->size, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-resize.grown", err);
     if (rc < 0)

@@ -242,6 +242,10 @@ int volume_worker_wait(struct volumes *volumes, const struct volume *volume, str
     while (clock_now_ms() < until) {
         if (atomic_load(&header->facts) & LIVE_FACT_READY)
             return 0;
+        if (volume->dead)
+            return err_fail(err, ERR_CONFLICT, "the connection of volume %s has ended", volume->id);
+        if (atomic_load(&volumes->stopping))
+            return err_fail(err, ERR_INTERRUPTED, "no worker of volume %s serves yet", volume->id);
         if (header->text[0] != '\0') {
             cleanup_fd int pidfd = volume_worker_pidfd(volumes, volume);
             if (pidfd < 0 || volume_worker_ended(pidfd, REFUSED_MS))

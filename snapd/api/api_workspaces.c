@@ -115,8 +115,10 @@ static int submit(struct api_request *request, const char *kind, const json_t *p
                   struct workspace_request *wanted, int (*check)(void *arg, struct err *err),
                   struct api_reply *reply, struct err *err)
 {
-    char object[ID_LEN_MAX + 16];
-    snprintf(object, sizeof object, "workspace:%s", wanted->name);
+    char object[ID_LEN_MAX + 32];
+    snprintf(
+        object, sizeof object, "%s%s",
+        kind == workspace_abandon_job.name ? WORKSPACE_ABANDON_OBJECT : "workspace:", wanted->name);
     wanted->node = request->node;
     struct job_request job = {
         .kind = kind, .object = object, .params = params, .check = check, .check_arg = wanted};
@@ -185,9 +187,10 @@ int api_workspaces_unmount(struct api_request *request, struct api_reply *reply,
     cleanup_json json_t *params = NULL;
     int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
     struct workspace_request wanted = {.name = request->arg};
-    return rc < 0 ? rc
-                  : submit(request, workspace_unmount_job.name, params, &wanted, check_verb, reply,
-                           err);
+    const struct job_kind *kind = json_is_true(json_object_get(params, "abandon"))
+                                      ? &workspace_abandon_job
+                                      : &workspace_unmount_job;
+    return rc < 0 ? rc : submit(request, kind->name, params, &wanted, check_verb, reply, err);
 }
 
 int api_workspaces_resize(struct api_request *request, struct api_reply *reply, struct err *err)

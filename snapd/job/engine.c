@@ -18,7 +18,7 @@ struct engine {
 
     /* Never held over a call of the catalog. */
     pthread_mutex_t lock;
-    pthread_t waiters[ENGINE_WAITERS_MAX]; /* for jobs that wait */
+    pthread_t waiters[ENGINE_WAITERS_MAX + ENGINE_URGENT_MAX]; /* for jobs that wait */
     size_t waiter_count;
     size_t idle_waiters;
     pthread_cond_t queued;   /* a job is waiting, or the engine stops */
@@ -45,10 +45,20 @@ static size_t count_queued_waits(const struct engine *engine)
     return count;
 }
 
-/* Without a thread more, what is queued waits for those there are. The lock is held. */
-static void need_waiter(struct engine *engine)
+/* Whether those that wait have all threads that are not kept for urgent ones. The lock is held. */
+static bool is_full(const struct engine *engine)
 {
-    if (engine->waiter_count < ENGINE_WAITERS_MAX && !atomic_load(&engine->stopping) &&
+    size_t count = 0;
+    for (const struct job *job = engine->jobs; job; job = job->next)
+        count += job->waits && !job->urgent && job->running;
+    return count >= ENGINE_WAITERS_MAX;
+}
+
+/* Without a thread more, what is queued waits for those there are. The lock is held. */
+static void need_waiter(struct engine *engine, const struct job *job)
+{
+    size_t most = ENGINE_WAITERS_MAX + (job->urgent ? ENGINE_URGENT_MAX : 0);
+    if (engine->waiter_count < most && !atomic_load(&engine->stopping) &&
         count_queued_waits(engine) > engine->idle_waiters &&
         pthread_create(&engine->waiters[engine->waiter_count], NULL, waiter, engine) == 0)
         engine->waiter_count++;
@@ -61,7 +71,7 @@ static void append(struct engine *engine, struct job *job)
     engine->jobs_end = &job->next;
     engine->job_count++;
     if (job->waits)
-        need_waiter(engine);
+        need_waiter(engine, job);
     pthread_cond_broadcast(&engine->queued); /* to each its kind */
     pthread_mutex_unlock(&engine->lock);
 }
@@ -79,6 +89,8 @@ static void forget(struct engine *engine, struct job *job)
     engine->job_count--;
     job->final = true;
     pthread_cond_broadcast(&engine->finished);
+    if (job->waits)
+        pthread_cond_broadcast(&engine->queued); /* a thread may have waited for its place */
     unref(job);
     pthread_mutex_unlock(&engine->lock);
 }
@@ -88,8 +100,9 @@ static struct job *oldest(const struct engine *engine, bool waits)
 {
     /* A host that has no thread to give. */
     bool any = !waits && engine->waiter_count == 0;
+    bool full = waits && is_full(engine);
     struct job *job = engine->jobs;
-    while (job && (job->running || (job->waits != waits && !any)))
+    while (job && (job->running || (job->waits != waits && !any) || (full && !job->urgent)))
         job = job->next;
     return job;
 }
@@ -149,6 +162,12 @@ static struct job *find(struct engine *engine, const char *id)
     return job;
 }
 
+static void take_class(struct job *job, const struct job_kind *kind)
+{
+    job->urgent = kind && kind->urgent;
+    job->waits = kind && (kind->waits || kind->urgent);
+}
+
 /* Queues what a former life left unfinished. The list comes newest first. */
 static int queue_unfinished(struct engine *engine, struct err *err)
 {
@@ -161,11 +180,10 @@ static int queue_unfinished(struct engine *engine, struct err *err)
     for (size_t i = count; i-- > 0 && rc == 0;) {
         const struct job_kind *kind = find_kind(engine, rows[i].kind);
         struct job *job = job_new(engine->node, &engine->stopping, rows[i].id, rows[i].object);
-        if (job)
-            job->waits = kind && kind->waits;
-        if (job)
+        if (job) {
+            take_class(job, kind);
             append(engine, job);
-        else
+        } else
             rc = err_fail(err, ERR_INTERNAL, "no memory for %zu unfinished jobs", count);
     }
     for (size_t i = 0; i < count; i++)
@@ -339,7 +357,7 @@ static int submit_locked(struct engine *engine, const struct job_request *reques
     struct job *job = job_new(engine->node, &engine->stopping, row->id, row->object);
     if (!job)
         return err_fail(err, ERR_INTERNAL, "no memory for a job");
-    job->waits = kind->waits;
+    take_class(job, kind);
     int rc = record_at_any_cost(engine, request, kind, row, ret_existing, err);
     if (rc < 0 || *ret_existing) {
         job_free(job);

@@ -53,11 +53,14 @@ struct job_kind {
      * Such jobs have threads of their own, so that others, above all those that free space, are
      * never behind them. */
     bool waits;
+    /* It waits too, and ends what others of these wait for: it is never behind them. */
+    bool urgent;
 };
 
 enum {
     ENGINE_THREADS = 4,
-    ENGINE_WAITERS_MAX = 16,  /* threads for jobs that wait; started when they are needed */
+    ENGINE_WAITERS_MAX = 16,  /* jobs that wait at once; threads are started when they are needed */
+    ENGINE_URGENT_MAX = 4,    /* threads more for urgent ones */
     ENGINE_QUEUE_MAX = 10000, /* unfinished jobs; more are ERR_CONFLICT */
     ENGINE_CRASHES_MAX = 20,
 };

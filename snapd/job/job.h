@@ -29,7 +29,8 @@ struct job {
 
     /* Under the engine's lock. */
     struct job *next;
-    bool waits;   /* of its kind */
+    bool waits;   /* of its kind, */
+    bool urgent;  /* and so is this */
     bool running; /* a worker has it */
     bool final;   /* no longer the engine's; waiters may still hold it */
     int refs;

@@ -28,6 +28,7 @@ const struct job_kind *const *job_kinds(size_t *ret_count)
         &workspace_create_job,
         &workspace_mount_job,
         &workspace_unmount_job,
+        &workspace_abandon_job,
         &workspace_resize_job,
         &workspace_rm_job,
     };

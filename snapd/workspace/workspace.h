@@ -1,7 +1,7 @@
 /* workspace.h - workspaces: named volumes that are mounted at a path of the host and outlive the
  * daemon, the host's reboots and each of their own processes.
  *
- * Jobs, all with the object "workspace:NAME":
+ * Jobs, with the object "workspace:NAME" unless it is said otherwise:
  *
  *   "workspace.create"  {"name", "size"?}               a new, detached volume; size in bytes,
  *                                                       rounded up to 1 MiB; default [volume] size
@@ -11,6 +11,10 @@
  *                                                       processes that use it. ERR_NO_SPACE,
  *                                                       ERR_IO: the host's disk did not take what
  *                                                       was not synced
+ *   "workspace.abandon" {"name", "abandon": true}       the same with "abandon", for the object
+ *                                                       "workspace-abandon:NAME", as it is beside
+ *                                                       a job that hangs: the connection is ended,
+ *                                                       whoever waits for the volume gets an error
  *   "workspace.resize"  {"name", "size"}                only larger; mounted or not
  *   "workspace.rm"      {"name"}                        the volume's bytes too. Refused while it is
  *                                                       mounted or held; needs nothing of the disk
@@ -44,9 +48,12 @@
 #include "catalog_workspace.h"
 #include "engine.h"
 
+#define WORKSPACE_ABANDON_OBJECT "workspace-abandon:"
+
 extern const struct job_kind workspace_create_job;
 extern const struct job_kind workspace_mount_job;
 extern const struct job_kind workspace_unmount_job;
+extern const struct job_kind workspace_abandon_job;
 extern const struct job_kind workspace_resize_job;
 extern const struct job_kind workspace_rm_job;
 

@@ -8,9 +8,12 @@
 #include <pthread.h>
 #include <string.h>
 
+/* Not forgotten while it is held or awaited. */
 struct claim {
     struct claim *next;
-    char name[]; /* with its NUL byte */
+    bool held;
+    unsigned awaited; /* by those who take it over */
+    char name[];      /* with its NUL byte */
 };
 
 struct workspaces {
@@ -88,19 +91,45 @@ static struct claim **find(struct workspaces *workspaces, const char *name)
     return at;
 }
 
-/* The lock is held. */
-static int take(struct workspaces *workspaces, const char *name, struct err *err)
+/* The claim of this name, free if it is new. The lock is held. */
+static struct claim *make(struct workspaces *workspaces, const char *name, struct err *err)
 {
     struct claim **at = find(workspaces, name);
     if (*at)
-        return 0;
+        return *at;
     size_t size = strlen(name) + 1;
     struct claim *claim = malloc(sizeof *claim + size);
-    if (!claim)
-        return err_errno(err, ENOMEM, "cannot work on workspace %s", name);
-    claim->next = NULL;
+    if (!claim) {
+        (void)err_errno(err, ENOMEM, "cannot work on workspace %s", name);
+        return NULL;
+    }
+    *claim = (struct claim){.next = NULL};
     memcpy(claim->name, name, size);
     *at = claim;
+    return claim;
+}
+
+/* The lock is held. */
+static void forget(struct workspaces *workspaces, struct claim *claim)
+{
+    if (claim->held || claim->awaited > 0)
+        return;
+    struct claim **at = &workspaces->claims;
+    while (*at != claim)
+        at = &(*at)->next;
+    *at = claim->next;
+    free(claim);
+}
+
+/* The lock is held. */
+static int take(struct workspaces *workspaces, const char *name, struct err *err)
+{
+    struct claim *claim = make(workspaces, name, err);
+    if (!claim)
+        return -ENOMEM;
+    if (claim->held || claim->awaited > 0)
+        return 0;
+    claim->held = true;
     return 1;
 }
 
@@ -130,14 +159,56 @@ int workspace_claim_wait(struct workspaces *workspaces, const char *name,
     return rc < 0 ? rc : 0;
 }
 
+/* The lock is held, but not while it asks. */
+static int await(struct workspaces *workspaces, struct claim *claim, workspace_claim_stop *stop,
+                 void *stop_arg, struct err *err)
+{
+    int rc = 0;
+    while (claim->held && rc == 0) {
+        pthread_mutex_unlock(&workspaces->lock);
+        rc = stop ? stop(stop_arg, err) : 0;
+        pthread_mutex_lock(&workspaces->lock);
+        const struct timespec until = clock_in_ms(LOOK_MS);
+        if (claim->held && rc == 0)
+            (void)pthread_cond_timedwait(&workspaces->released, &workspaces->lock, &until);
+    }
+    return rc;
+}
+
+int workspace_claim_take_over(struct workspaces *workspaces, const char *name,
+                              workspace_claim_stop *stop, void *stop_arg, struct err *err)
+{
+    pthread_mutex_lock(&workspaces->lock);
+    struct claim *claim = make(workspaces, name, err);
+    int rc = claim ? 0 : -ENOMEM;
+    if (claim) {
+        claim->awaited++;
+        rc = await(workspaces, claim, stop, stop_arg, err);
+        claim->awaited--;
+        claim->held = claim->held || rc == 0;
+        forget(workspaces, claim);
+    }
+    pthread_mutex_unlock(&workspaces->lock);
+    return rc;
+}
+
+bool workspace_claim_is_awaited(struct workspaces *workspaces, const char *name)
+{
+    pthread_mutex_lock(&workspaces->lock);
+    const struct claim *claim = *find(workspaces, name);
+    bool awaited = claim && claim->awaited > 0;
+    pthread_mutex_unlock(&workspaces->lock);
+    return awaited;
+}
+
 void workspace_claim_release(struct workspaces *workspaces, const char *name)
 {
     pthread_mutex_lock(&workspaces->lock);
-    struct claim **at = find(workspaces, name);
-    struct claim *claim = *at;
-    if (claim)
-        *at = claim->next;
-    free(claim);
+    struct claim *claim = *find(workspaces, name);
+    if (claim) {
+        claim->held = false;
+        forget(workspaces, claim);
+    }
     (void)pthread_cond_broadcast(&workspaces->released);
     pthread_mutex_unlock(&workspaces->lock);
 }

@@ -30,6 +30,11 @@ int workspace_claim_try(struct workspaces *workspaces, const char *name, struct 
 typedef int workspace_claim_stop(void *arg, struct err *err);
 int workspace_claim_wait(struct workspaces *workspaces, const char *name,
                          workspace_claim_stop *stop, void *stop_arg, struct err *err);
+/* The same for somebody who ends what others wait for: from here on nobody else gets the claim
+ * before him, and whoever has it can know (workspace_claim_is_awaited()). */
+int workspace_claim_take_over(struct workspaces *workspaces, const char *name,
+                              workspace_claim_stop *stop, void *stop_arg, struct err *err);
+bool workspace_claim_is_awaited(struct workspaces *workspaces, const char *name);
 void workspace_claim_release(struct workspaces *workspaces, const char *name);
 
 /* A claim that ends with its scope. */

@@ -18,7 +18,7 @@
 
 enum {
     WORKSPACE_DETACH_MS = 5000, /* that an unmount waits for those who still hold the device */
-    WORKSPACE_OBJECT_MAX = ID_LEN_MAX + 16,
+    WORKSPACE_OBJECT_MAX = ID_LEN_MAX + 24,
     WORKSPACE_INCIDENT_MAX = 512,
 };
 
@@ -29,6 +29,10 @@ int workspace_job_claim(struct job *job, const char *name, struct workspace_clai
                         struct err *err);
 /* The workspace's document, as a job's result. */
 int workspace_job_result(struct job *job, const char *name, json_t **ret, struct err *err);
+
+/* The failure of a job, for `return`: of one that ended because somebody gave the workspace up, it
+ * says that. */
+int workspace_job_failed(struct job *job, const char *name, int rc, struct err *err);
 
 /* 1 and the row, 0 when there is none, or -errno. */
 int workspace_find(struct node *node, const char *name, struct catalog_workspace *ret,

@@ -170,7 +170,8 @@ static int mount(struct job *job, json_t **ret_result, struct err *err)
         rc = catalog_workspace_get(job_node(job)->catalog, request.name, &row, err);
     if (rc == 0)
         rc = mount_row(job, &request, &row, err);
-    return rc < 0 ? rc : workspace_job_result(job, request.name, ret_result, err);
+    return rc < 0 ? workspace_job_failed(job, request.name, rc, err)
+                  : workspace_job_result(job, request.name, ret_result, err);
 }
 
 const struct job_kind workspace_mount_job = {

@@ -170,7 +170,8 @@ static int resize(struct job *job, json_t **ret_result, struct err *err)
         if (rc < 0)
             (void)err_wrap(err, rc, "cannot resize workspace %s", name);
     }
-    return rc < 0 ? rc : report(job, name, rc == 0, ret_result, err);
+    return rc < 0 ? workspace_job_failed(job, name, rc, err)
+                  : report(job, name, rc == 0, ret_result, err);
 }
 
 const struct job_kind workspace_resize_job = {

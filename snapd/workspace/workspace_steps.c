@@ -41,6 +41,19 @@ int workspace_job_result(struct job *job, const char *name, json_t **ret, struct
     return 0;
 }
 
+int workspace_job_failed(struct job *job, const char *name, int rc, struct err *err)
+{
+    if (!err || err->code == ERR_INTERRUPTED || !name ||
+        !workspace_claim_is_awaited(job_node(job)->workspaces, name))
+        return rc;
+    const struct err why = *err;
+    err_clear(err);
+    rc = err_fail(err, ERR_CONFLICT, "somebody gives workspace %s up (unmount --abandon): %s", name,
+                  why.text);
+    err_hint(err, "what was not synced inside is lost; it can be mounted again afterwards");
+    return rc;
+}
+
 int workspace_find(struct node *node, const char *name, struct catalog_workspace *ret,
                    struct err *err)
 {
@@ -50,9 +63,14 @@ int workspace_find(struct node *node, const char *name, struct catalog_workspace
 
 int workspace_has_job(struct node *node, const char *name, struct err *err)
 {
-    char object[WORKSPACE_OBJECT_MAX];
-    snprintf(object, sizeof object, "workspace:%s", name);
-    return catalog_job_works_on(node->catalog, object, err);
+    static const char *const objects[] = {"workspace:", WORKSPACE_ABANDON_OBJECT};
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(objects) && rc == 0; i++) {
+        char object[WORKSPACE_OBJECT_MAX];
+        snprintf(object, sizeof object, "%s%s", objects[i], name);
+        rc = catalog_job_works_on(node->catalog, object, err);
+    }
+    return rc;
 }
 
 int workspace_knows_volume(struct node *node, const char *id, struct err *err)

@@ -146,6 +146,35 @@ static int unmount_row(struct job *job, const struct catalog_workspace *row, boo
     return rc;
 }
 
+struct giving_up {
+    struct job *job;
+    const char *name;
+};
+
+/* workspace_claim_stop. Whoever works on it may wait for what does not answer, and comes back. */
+static int cut(void *arg, struct err *err)
+{
+    const struct giving_up *giving = arg;
+    struct node *node = job_node(giving->job);
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    if (workspace_find(node, giving->name, &row, NULL) == 1)
+        volumes_cut(node->volumes, row.volume.id);
+    return job_stop(giving->job, err);
+}
+
+static int take_claim(struct job *job, const char *name, bool give_up, struct workspace_claim *ret,
+                      struct err *err)
+{
+    struct giving_up giving = {job, name};
+    struct workspaces *workspaces = job_node(job)->workspaces;
+    if (!give_up)
+        return workspace_job_claim(job, name, ret, err);
+    int rc = workspace_claim_take_over(workspaces, name, cut, &giving, err);
+    if (rc == 0)
+        *ret = (struct workspace_claim){.workspaces = workspaces, .name = name};
+    return rc;
+}
+
 static int unmount(struct job *job, json_t **ret_result, struct err *err)
 {
     const char *name = NULL;
@@ -157,14 +186,18 @@ static int unmount(struct job *job, json_t **ret_result, struct err *err)
         rc = json_doc_opt_bool(job_params(job), "abandon", "the request to unmount a workspace",
                                &give_up, err);
     if (rc == 0)
-        rc = workspace_job_claim(job, name, &claim, err);
+        rc = take_claim(job, name, give_up, &claim, err);
     if (rc == 0)
         rc = catalog_workspace_get(job_node(job)->catalog, name, &row, err);
     if (rc == 0)
         rc = unmount_row(job, &row, give_up, err);
-    return rc < 0 ? rc : workspace_job_result(job, name, ret_result, err);
+    return rc < 0 ? workspace_job_failed(job, name, rc, err)
+                  : workspace_job_result(job, name, ret_result, err);
 }
 
 /* Writes back what is in memory, which may need the node's last bytes. */
 const struct job_kind workspace_unmount_job = {
     .name = "workspace.unmount", .run = unmount, .frees_space = true, .waits = true};
+/* The same job with "abandon": it gets past those that wait, and ends what they wait for. */
+const struct job_kind workspace_abandon_job = {
+    .name = "workspace.abandon", .run = unmount, .frees_space = true, .urgent = true};

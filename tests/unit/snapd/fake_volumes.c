@@ -247,12 +247,26 @@ int volumes_mount(struct volumes *volumes, const char *id, const char *path, boo
     return 0;
 }
 
+/* Until it is cut. */
+static int hang(const char *id, struct err *err)
+{
+    struct fake_volume *v = fake_volume(id);
+    if (!v || !v->hangs)
+        return 0;
+    while (v->hangs)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return err_fail(err, ERR_IO, "the volume %s was cut", id);
+}
+
 int volumes_unmount(struct volumes *volumes, const char *id, const char *path, struct err *err)
 {
     (void)volumes;
+    int rc = hang(id, err);
+    if (rc < 0)
+        return rc;
     WITH_LOCK;
     struct fake_volume *v = find(id);
-    int rc = begin("unmount", err);
+    rc = begin("unmount", err);
     if (rc < 0)
         return rc;
     if (!v || strcmp(v->mounted, path) != 0)
@@ -295,6 +309,18 @@ int volumes_discard(struct volumes *volumes, const char *id, struct err *err)
     v->attached = v->detaching = v->dead = v->fenced = false;
     v->failed = 0;
     return 0;
+}
+
+void volumes_cut(struct volumes *volumes, const char *id)
+{
+    (void)volumes;
+    WITH_LOCK;
+    struct fake_volume *v = find(id);
+    if (!v || !v->attached)
+        return;
+    v->dead = true;
+    v->hangs = false;
+    v->cuts++;
 }
 
 int volumes_abandon(struct volumes *volumes, const char *id, const char *path, bool frozen,

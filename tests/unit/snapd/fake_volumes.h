@@ -39,10 +39,11 @@ struct fake_volume {
     int probe_rc; /* of the next one; below 0 with ERR_CONFLICT */
     uint64_t read_bytes, write_bytes, reads, writes;
     uint64_t limit_bytes, limit_ops; /* as the last volumes_limit() said */
+    _Atomic bool hangs;              /* an unmount, until it is cut */
     _Atomic int slow_ms;             /* an attach takes */
     int turn;                        /* of its last mount: how many mounts there had been before */
     /* Calls that did something. */
-    int attaches, mounts, checks, unmounts, detaches, abandons, fences, trims;
+    int attaches, mounts, checks, unmounts, detaches, abandons, fences, trims, cuts;
 };
 
 /* Forgets everything; for the setup of each test. */

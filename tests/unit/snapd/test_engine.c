@@ -314,6 +314,35 @@ static void test_jobs_that_wait_hold_up_no_others(void **state)
     assert_int_equal(world_count_jobs(f, true), 0);
 }
 
+/* What would end their wait is not behind them, nor is there a thread less afterwards. */
+static void test_urgent_jobs_get_past_those_that_wait(void **state)
+{
+    struct world *f = *state;
+    enum {
+        HELD = ENGINE_WAITERS_MAX + 3,
+    };
+    world_start(f);
+    char *ids[HELD + ENGINE_URGENT_MAX];
+    for (int i = 0; i < HELD; i++)
+        ids[i] = world_submit_ok(f, "test.wait", NULL, NULL, "{}");
+    world_wait_until_held(ENGINE_WAITERS_MAX);
+    for (int i = 0; i < ENGINE_URGENT_MAX; i++)
+        ids[HELD + i] = world_submit_ok(f, "test.urgent", NULL, NULL, "{}");
+    world_wait_until_held(ENGINE_WAITERS_MAX + ENGINE_URGENT_MAX);
+    /* The same after a restart, where the plain ones are the older ones. */
+    world_stop(f);
+    world_start(f);
+    world_wait_until_held(ENGINE_WAITERS_MAX + ENGINE_URGENT_MAX);
+    assert_int_equal(atomic_load(&world_shared.working_max),
+                     ENGINE_WAITERS_MAX + ENGINE_URGENT_MAX);
+    atomic_store(&world_shared.go_on, true);
+    for (int i = 0; i < HELD + ENGINE_URGENT_MAX; i++) {
+        world_wait_final(f, ids[i]);
+        free(ids[i]);
+    }
+    assert_int_equal(world_count_jobs(f, true), 0);
+}
+
 static void *submit_many(void *arg)
 {
     struct world *f = arg;
@@ -385,6 +414,7 @@ int main(void)
         TEST(test_made_ids),
         TEST(test_many_jobs_on_few_threads),
         TEST(test_jobs_that_wait_hold_up_no_others),
+        TEST(test_urgent_jobs_get_past_those_that_wait),
         TEST(test_one_key_from_many_threads),
         TEST(test_the_queue_has_an_end),
     };

@@ -97,6 +97,76 @@ static void test_the_wait_can_be_ended(void **state)
     workspaces_free(workspaces);
 }
 
+struct taker {
+    struct workspaces *workspaces;
+    atomic_int asked;
+    atomic_bool taken;
+};
+
+static int count_asks(void *arg, struct err *err)
+{
+    (void)err;
+    atomic_fetch_add((atomic_int *)arg, 1);
+    return 0;
+}
+
+static void *take_over(void *arg)
+{
+    struct taker *taker = arg;
+    if (workspace_claim_take_over(taker->workspaces, "a", count_asks, &taker->asked, NULL) == 0)
+        atomic_store(&taker->taken, true);
+    return NULL;
+}
+
+/* Who has it can know, nobody else gets it in between, and without anybody nobody is asked. */
+static void test_a_claim_is_taken_over(void **state)
+{
+    (void)state;
+    struct taker taker = {.workspaces = workspaces_new()};
+    pthread_t thread;
+    assert_false(workspace_claim_is_awaited(taker.workspaces, "a"));
+    assert_int_equal(workspace_claim_try(taker.workspaces, "a", NULL), 1);
+    assert_false(workspace_claim_is_awaited(taker.workspaces, "a"));
+    assert_int_equal(pthread_create(&thread, NULL, take_over, &taker), 0);
+    while (atomic_load(&taker.asked) == 0)
+        nap();
+    assert_true(workspace_claim_is_awaited(taker.workspaces, "a"));
+    pthread_t waiter;
+    struct crowd crowd = {.workspaces = taker.workspaces};
+    assert_int_equal(pthread_create(&waiter, NULL, take_turns, &crowd), 0);
+    workspace_claim_release(taker.workspaces, "a");
+    while (!atomic_load(&taker.taken)) {
+        assert_int_equal(workspace_claim_try(taker.workspaces, "a", NULL), 0);
+        nap();
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(workspace_claim_is_awaited(taker.workspaces, "a"));
+    assert_int_equal(workspace_claim_try(taker.workspaces, "a", NULL), 0);
+    assert_int_equal(atomic_load(&crowd.turns), 0);
+    workspace_claim_release(taker.workspaces, "a");
+    assert_int_equal(pthread_join(waiter, NULL), 0);
+    assert_int_equal(atomic_load(&crowd.turns), 50);
+    assert_int_equal(workspace_claim_take_over(taker.workspaces, "a", NULL, NULL, NULL), 0);
+    assert_int_equal(workspace_claim_try(taker.workspaces, "a", NULL), 0);
+    workspaces_free(taker.workspaces);
+}
+
+static void test_a_take_over_can_be_ended(void **state)
+{
+    (void)state;
+    struct workspaces *workspaces = workspaces_new();
+    struct err err = ERR_INIT;
+    int asked = 0;
+    assert_int_equal(workspace_claim_try(workspaces, "a", NULL), 1);
+    assert_true(workspace_claim_take_over(workspaces, "a", give_up, &asked, &err) < 0);
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    assert_false(workspace_claim_is_awaited(workspaces, "a"));
+    assert_int_equal(workspace_claim_try(workspaces, "a", NULL), 0);
+    workspace_claim_release(workspaces, "a");
+    assert_int_equal(workspace_claim_try(workspaces, "a", NULL), 1);
+    workspaces_free(workspaces);
+}
+
 /* A job waits for the monitor, and goes on when it is ready. */
 static void test_a_job_waits(void **state)
 {
@@ -138,9 +208,13 @@ static void test_a_stop_while_a_job_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_at_a_time),           cmocka_unit_test(test_many_threads),
-        cmocka_unit_test(test_the_wait_can_be_ended),   with_workspaces(test_a_job_waits),
+        cmocka_unit_test(test_one_at_a_time),
+        cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_the_wait_can_be_ended),
+        with_workspaces(test_a_job_waits),
         with_workspaces(test_a_stop_while_a_job_waits),
+        cmocka_unit_test(test_a_claim_is_taken_over),
+        cmocka_unit_test(test_a_take_over_can_be_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

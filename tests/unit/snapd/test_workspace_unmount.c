@@ -86,6 +86,41 @@ static void test_giving_up(void **state)
     assert_detached(world);
 }
 
+static char *submit(struct workspace_world *world, const char *kind, const char *object,
+                    const char *params)
+{
+    cleanup_json json_t *json = job_fixture_json(params);
+    const struct job_request request = {.kind = kind, .object = object, .params = json};
+    char *id = NULL;
+    assert_int_equal(engine_submit(world->engine, &request, &id, NULL), 0);
+    return id;
+}
+
+/* It gets past an unmount that hangs, which says why it has ended. */
+static void test_giving_up_beside_one_that_hangs(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->hangs = true;
+    cleanup_free char *plain = submit(world, "workspace.unmount", "workspace:w", "{'name': 'w'}");
+    while (strcmp(workspace_world_rows(world, "w"), "detaching at at unmounting") != 0)
+        (void)usleep(1000);
+    cleanup_free char *given =
+        submit(world, "workspace.abandon", "workspace-abandon:w", "{'name': 'w', 'abandon': true}");
+    struct catalog_job row = {0};
+    assert_int_equal(engine_wait(world->engine, plain, 30, NULL), 1);
+    assert_int_equal(catalog_job_get(world->node->catalog, plain, &row, NULL), 0);
+    assert_string_equal(row.error_code, err_code_name(ERR_CONFLICT));
+    assert_non_null(strstr(row.error_message, "somebody gives workspace w up"));
+    catalog_job_free(&row);
+    assert_int_equal(engine_wait(world->engine, given, 30, NULL), 1);
+    assert_int_equal(catalog_job_get(world->node->catalog, given, &row, NULL), 0);
+    assert_int_equal(row.state, CATALOG_JOB_DONE);
+    catalog_job_free(&row);
+    assert_detached(world);
+    assert_int_equal(fake_volumes_only()->abandons, 1);
+    assert_true(fake_volumes_only()->cuts > 0);
+}
+
 /* What to do depends on what was in the way. */
 static void test_why_it_cannot_be_closed(void **state)
 {
@@ -196,6 +231,7 @@ int main(void)
         with_mounted(test_one_that_is_held_elsewhere),
         with_mounted(test_a_mount_finishes_it),
         with_mounted(test_giving_up),
+        with_mounted(test_giving_up_beside_one_that_hangs),
         with_mounted(test_why_it_cannot_be_closed),
         with_mounted(test_a_dead_one_is_cleared_away),
         with_mounted(test_a_fenced_one),

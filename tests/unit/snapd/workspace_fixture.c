@@ -15,9 +15,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static const struct job_kind *const kinds[] = {&workspace_create_job,  &workspace_mount_job,
-                                               &workspace_unmount_job, &workspace_resize_job,
-                                               &workspace_rm_job,      &recover_job};
+static const struct job_kind *const kinds[] = {&workspace_create_job,
+                                               &workspace_mount_job,
+                                               &workspace_unmount_job,
+                                               &workspace_abandon_job,
+                                               &workspace_resize_job,
+                                               &workspace_rm_job,
+                                               &recover_job};
 
 void workspace_world_open(struct workspace_world *world)
 {

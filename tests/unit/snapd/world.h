@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 
 enum {
-    WORLD_KINDS = 8,
+    WORLD_KINDS = 9,
 };
 
 /* What the kinds and the test share; cleared for each test. */
