@@ -145,6 +145,33 @@ static void test_a_push_leaves_the_run_alone(void **state)
     fake_registry_stop(fake);
 }
 
+/* A kill before the run is given back, and one after it: the snapshot is made once, and pushed. */
+static void test_kills_between_snapshot_and_push(void **state)
+{
+    struct commit_world *world = *state;
+    static const char *const faults[] = {"snapshot.recorded=kill", "snapshot.run-released=kill",
+                                         "snapshot.blobs-sent=kill"};
+    json_decref(push_fixture_snapshot(world));
+    for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "agent:k%zu", i);
+        commit_faulted(
+            world, "snapshot.create",
+            json_pack("{s:s, s:s, s:s}", "run", "r1", "name", name, "durability", "pushed"),
+            faults[i]);
+        commit_check_agreement(world);
+        struct catalog_snapshot *rows = NULL;
+        size_t count = 0;
+        assert_int_equal(catalog_snapshot_list(world->node->catalog, &rows, &count, NULL), 0);
+        assert_int_equal(count, i + 2);
+        assert_string_equal(rows[0].tag, name + strlen("agent:"));
+        assert_int_equal(rows[0].durability, CATALOG_PUSHED);
+        for (size_t j = 0; j < count; j++)
+            catalog_snapshot_free(&rows[j]);
+        free(rows);
+    }
+}
+
 #define OTHER_HEAD                                                                                 \
     "{'rules':[{'method':'HEAD','path':'*/manifests/v1','headers':{'Docker-Content-Digest':"       \
     "'sha256:0000000000000000000000000000000000000000000000000000000000000000'}}"
@@ -193,6 +220,7 @@ int main(void)
         with_commit_world(test_a_proof_that_fails_is_mended),
         with_commit_world(test_a_loss_is_recorded),
         with_commit_world(test_a_push_leaves_the_run_alone),
+        with_commit_world(test_kills_between_snapshot_and_push),
         with_commit_world(test_a_tag_that_another_writer_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
