@@ -6,10 +6,12 @@ enum {
     NS_PER_MS = 1000000,
 };
 
-/* Counts what the caller's sink has taken. */
-struct counted_sink {
+/* What moves in an attempt: bytes that the caller's sink has taken, and the request's body. */
+struct counted {
     const struct registry_http_request *request;
     uint64_t taken;
+    uint64_t sent;
+    int64_t sent_ms; /* when the last byte of the body moved, by the system's clock */
 };
 
 static int system_sleep(void *arg, int64_t ms, const struct registry_waiter *waiter,
@@ -46,16 +48,26 @@ struct registry_repeat_time registry_repeat_system_time(void)
         .clock = &clock, .sleep = system_sleep, .pause = system_pause};
 }
 
+static int watch_body(void *arg, uint64_t done, uint64_t total)
+{
+    struct counted *counted = arg;
+    const struct registry_http_request *request = counted->request;
+    if (done != counted->sent)
+        counted->sent_ms = clock_now_ms();
+    counted->sent = done;
+    return request->progress ? request->progress(request->progress_arg, done, total) : 0;
+}
+
 static int count_and_pass(void *arg, const void *bytes, size_t len, struct err *err)
 {
-    struct counted_sink *counted = arg;
+    struct counted *counted = arg;
     counted->taken += len;
     return counted->request->sink(counted->request->sink_arg, bytes, len, err);
 }
 
 static int pass_head(void *arg, const struct registry_http_response *head, struct err *err)
 {
-    const struct counted_sink *counted = arg;
+    const struct counted *counted = arg;
     return counted->request->head(counted->request->sink_arg, head, err);
 }
 
@@ -87,10 +99,16 @@ static bool answer_may_pass(const struct registry_http_response *response,
  * why there is none. Else as registry_http_perform(). */
 static int attempt(const struct registry_repeat_means *means,
                    const struct registry_http_request *request, enum registry_repeat repeat,
-                   struct registry_http_response *ret, struct err *failure)
+                   struct registry_retry *retry, struct registry_http_response *ret,
+                   struct err *failure)
 {
-    struct counted_sink counted = {.request = request};
+    int64_t from_ms = clock_now_ms();
+    struct counted counted = {.request = request, .sent_ms = from_ms};
     struct registry_http_request inner = *request;
+    if (request->body_size > 0) {
+        inner.progress = watch_body;
+        inner.progress_arg = &counted;
+    }
     if (request->sink) {
         inner.sink = count_and_pass;
         inner.head = request->head ? pass_head : NULL;
@@ -99,6 +117,7 @@ static int attempt(const struct registry_repeat_means *means,
     int rc = registry_http_perform(means->http, &inner, ret, failure);
     if (rc == 0)
         return answer_may_pass(ret, repeat);
+    registry_retry_moved(retry, counted.sent_ms - from_ms);
     bool again =
         repeat == REGISTRY_REPEAT_SAFE && registry_retry_is_lost(failure) && counted.taken == 0;
     return again ? 1 : rc;
@@ -116,7 +135,7 @@ int registry_repeat_perform(const struct registry_repeat_means *means,
     for (;;) {
         cleanup_http_response struct registry_http_response response = {0};
         struct err failure = ERR_INIT;
-        int rc = attempt(means, request, repeat, &response, &failure);
+        int rc = attempt(means, request, repeat, retry, &response, &failure);
         if (rc < 0)
             return err_pass(err, rc, &failure);
         bool lost = failure.code != ERR_NONE;

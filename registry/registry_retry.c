@@ -35,6 +35,11 @@ bool registry_retry_is_lost(const struct err *failure)
     return failure->code == ERR_UNREACHABLE && failure->num == EHOSTUNREACH;
 }
 
+void registry_retry_moved(struct registry_retry *retry, int64_t ms)
+{
+    retry->since_ms += ms; /* before the first failure it has no meaning yet */
+}
+
 void registry_retry_progress(struct registry_retry *retry)
 {
     *retry = (struct registry_retry){.attempts = 0};

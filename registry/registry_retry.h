@@ -6,9 +6,9 @@
  * patience of another one. Since its last progress there may be
  *   - REGISTRY_RETRY_MAX failed attempts, those not counted after which the registry itself said
  *     when to come back;
- *   - REGISTRY_RETRY_TIME_MAX_S from the first failure to the beginning of another attempt. So work
- *     without progress ends after that time and two attempts, each of which standing still ends
- *     (registry_http.h).
+ *   - REGISTRY_RETRY_TIME_MAX_S from the first failure to the beginning of another attempt, without
+ *     the time in which a body was on its way that broke off. So work in which nothing moves ends
+ *     after that time and two attempts, each of which standing still ends (registry_http.h).
  * Tokens that it needs on the way are another piece of work.
  *
  * Passing failures are a lost or refused connection, 408, 429, 500, 502, 503 and 504. The pause
@@ -46,6 +46,10 @@ bool registry_retry_is_put_off(const struct registry_http_response *response);
 /* Whether a failure without an answer may pass: the connection (registry_error_transfer()), never
  * a certificate that is not trusted or a caller's own failure. */
 bool registry_retry_is_lost(const struct err *failure);
+
+/* For so long a body moved, which broke off: nothing of it counts as progress, nor this time as
+ * time without. */
+void registry_retry_moved(struct registry_retry *retry, int64_t ms);
 
 /* Progress was made: count and time begin anew. */
 void registry_retry_progress(struct registry_retry *retry);

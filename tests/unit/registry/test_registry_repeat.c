@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -139,6 +140,36 @@ static void bodies_are_sent_again_from_their_beginning(void **state)
     assert_string_equal(auth_fixture_record(fixture, "PUT", "*", 1, "body"), "45678");
 }
 
+/* A body that was on its way for a while and broke off: the way is no time without progress. The
+ * time after it is. */
+static void time_on_the_way_does_not_count(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    static const size_t size = 32 << 20;
+    auth_fixture_config(fixture, "{'rules':[{'method':'PATCH','read':16777216,'read_rate':"
+                                 "33554432}]}");
+    cleanup_fd int fd = memfd_create("body", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    char url[128];
+    snprintf(url, sizeof url, "%s/v2/a/blobs/uploads/", fixture->base);
+    struct registry_repeat_means means = {.http = fixture->registry->http,
+                                          .time = &fixture->quick.time};
+    struct registry_http_request request = {.method = REGISTRY_HTTP_POST, .url = url};
+    cleanup_http_response struct registry_http_response opened = {0};
+    assert_int_equal(
+        registry_repeat_perform(&means, &request, REGISTRY_REPEAT_NEVER, NULL, &opened, NULL), 0);
+    request = (struct registry_http_request){
+        .method = REGISTRY_HTTP_PATCH, .url = opened.location, .body_fd = fd, .body_size = size};
+    struct registry_retry retry = {.attempts = 1, .since_ms = 1000};
+    cleanup_http_response struct registry_http_response response = {0};
+    struct err err = ERR_INIT;
+    int64_t from = clock_now_ms();
+    assert_true(registry_repeat_perform(&means, &request, REGISTRY_REPEAT_NEVER, &retry, &response,
+                                        &err) < 0);
+    assert_int_equal(err.code, ERR_UNREACHABLE);
+    assert_in_range(retry.since_ms - 1000, 100, clock_now_ms() - from);
+}
+
 static int add(void *arg, const void *bytes, size_t len, struct err *err)
 {
     return buf_add(arg, bytes, len, "body", err);
@@ -230,6 +261,7 @@ int main(void)
         TEST(what_the_registry_asks_for_holds_for_all),
         TEST(one_that_is_too_long_is_the_answer),
         TEST(bodies_are_sent_again_from_their_beginning),
+        TEST(time_on_the_way_does_not_count),
         TEST(a_sink_that_has_bytes_ends_it),
         TEST(the_callers_own_failures_are_final),
         TEST(a_wait_can_be_cancelled),

@@ -240,6 +240,10 @@ static void the_time_without_progress_is_bounded(void **state)
     assert_int_equal(registry_retry_next(&retry, NULL, 0, 5000, &ms, &all), 1);
     assert_int_equal(registry_retry_next(&retry, NULL, 0, 4000 + most, &ms, &all), 1);
     assert_int_equal(registry_retry_next(&retry, NULL, 0, 5001 + most, &ms, &all), 0);
+    registry_retry_moved(&retry, 2000);
+    retry.attempts = 1;
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, 5001 + most, &ms, &all), 1);
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, 7001 + most, &ms, &all), 0);
     registry_retry_progress(&retry);
     assert_int_equal(registry_retry_next(&retry, NULL, 0, 5001 + most, &ms, &all), 1);
     /* A Retry-After that would be fine by itself does not fit in what is left. */
