@@ -47,3 +47,6 @@ int registry_error_if_other_digest(const struct registry_http_response *response
  * with ERR_UNREACHABLE the ones that asking again would not mend, such as a certificate that is not
  * trusted, have the number EPROTO in place of EHOSTUNREACH. */
 int registry_error_transfer(CURLcode code, const char *detail, const char *url, struct err *err);
+
+/* The same for a proxy that was asked for a way to the registry (CONNECT) and answered `status`. */
+int registry_error_proxy(long status, const char *url, struct err *err);

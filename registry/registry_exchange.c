@@ -304,6 +304,14 @@ static CURLcode correct_code(struct exchange *exchange)
     return exchange->code;
 }
 
+/* The status with which a proxy refused a way to the registry; 0: none did. */
+static long refused_by_proxy(const struct exchange *exchange)
+{
+    long status = 0;
+    curl_easy_getinfo(exchange->transfer.curl, CURLINFO_HTTP_CONNECTCODE, &status);
+    return exchange->connected || status / 100 == 2 ? 0 : status;
+}
+
 static int refuse_place(const struct exchange *exchange, struct err *err)
 {
     cleanup_free char *host = registry_url_host(exchange->url);
@@ -323,6 +331,8 @@ static int result(struct exchange *exchange, struct err *err)
     CURLcode code = correct_code(exchange);
     if (code != CURLE_OK && exchange->led_astray && !exchange->connected)
         return refuse_place(exchange, err);
+    if (code != CURLE_OK && refused_by_proxy(exchange) > 0)
+        return registry_error_proxy(refused_by_proxy(exchange), exchange->url, err);
     if (code == CURLE_COULDNT_CONNECT)
         add_os_error(exchange->transfer.curl, exchange->error_text);
     if (code != CURLE_OK && !exchange->enough)

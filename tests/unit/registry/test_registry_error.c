@@ -213,43 +213,6 @@ static void digests_are_compared(void **state)
     assert_true(registry_error_if_other_digest(&response, &digest, NULL) < 0);
 }
 
-static void failed_transfers_are_explained(void **state)
-{
-    (void)state;
-    static const struct {
-        CURLcode curl;
-        enum err_code code;
-        const char *says;
-    } cases[] = {
-        {CURLE_COULDNT_RESOLVE_HOST, ERR_UNREACHABLE, "cannot be resolved"},
-        {CURLE_COULDNT_CONNECT, ERR_UNREACHABLE, "does not answer"},
-        {CURLE_OPERATION_TIMEDOUT, ERR_UNREACHABLE, "in time"},
-        {CURLE_PEER_FAILED_VERIFICATION, ERR_UNREACHABLE, "not trusted"},
-        {CURLE_PARTIAL_FILE, ERR_UNREACHABLE, "broke"},
-        {CURLE_RECV_ERROR, ERR_UNREACHABLE, "broke"},
-        {CURLE_GOT_NOTHING, ERR_UNREACHABLE, "broke"},
-        {CURLE_SSL_CACERT_BADFILE, ERR_INVALID, "ca_file"},
-        {CURLE_SSL_CERTPROBLEM, ERR_INVALID, "client certificate"},
-        {CURLE_UNSUPPORTED_PROTOCOL, ERR_DAMAGED, "no HTTP"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct err err = ERR_INIT;
-        int rc = registry_error_transfer(cases[i].curl, "the\ncause", url, &err);
-        assert_int_equal(rc, -err.num);
-        assert_int_equal(err.code, cases[i].code);
-        assert_non_null(strstr(err.text, cases[i].says));
-        assert_non_null(strstr(err.text, "reg.example:5000"));
-        assert_non_null(strstr(err.text, "the cause"));
-        assert_null(strstr(err.text, "secret"));
-        assert_true(err.hint[0] != '\0');
-    }
-    struct err err = ERR_INIT;
-    assert_int_equal(registry_error_transfer(CURLE_OUT_OF_MEMORY, "", url, &err), -ENOMEM);
-    err_clear(&err);
-    assert_true(registry_error_transfer(CURLE_COULDNT_CONNECT, "", url, &err) < 0);
-    assert_non_null(strstr(err.text, curl_easy_strerror(CURLE_COULDNT_CONNECT)));
-}
-
 static struct remote_missing missing_of(long status, const char *body)
 {
     struct registry_http_response response = answer(status, NULL, body, strlen(body));
@@ -314,7 +277,6 @@ int main(void)
         cmocka_unit_test(wrong_digest_of_an_upload_has_its_code),
         cmocka_unit_test(web_pages_are_no_answers),
         cmocka_unit_test(digests_are_compared),
-        cmocka_unit_test(failed_transfers_are_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -358,6 +358,57 @@ static void test_parts_behind_the_end(void **state)
     assert_int_equal(read_part(fixture, &digest, 0, into, REMOTE_READ_MAX + 1, &err), -EINVAL);
 }
 
+/* Rules for `answers` answers of `each` bytes, one behind the other, from `from` on; then what the
+ * blob has. */
+static void in_small_parts(struct fake_fixture *fixture, const char *first, uint64_t from,
+                           size_t each, int answers)
+{
+    cleanup_buf struct buf config = BUF_INIT(1 << 20);
+    buf_addf(&config, NULL, "{'rules':[%s", first);
+    for (int i = 0; i < answers; i++, from += each)
+        buf_addf(&config, NULL,
+                 "%s{'method':'GET','header':'range','nth':%d,'status':206,'body':'x','repeat':%zu,"
+                 "'headers':{'Content-Range':'bytes %llu-%llu/%d'}}",
+                 i > 0 || *first ? "," : "", i + 1, each, (unsigned long long)from,
+                 (unsigned long long)(from + each - 1), SMALL);
+    buf_addf(&config, NULL, "]}");
+    fake_fixture_config(fixture, buf_str(&config));
+}
+
+/* A server that gives a byte for each request is given up, wherever it begins with that; one that
+ * gives as much as counts is not, nor is the last part of a blob too small. */
+static void test_bytes_one_by_one(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    cleanup_free char *bytes = registry_fixture_noise(SMALL, 14);
+    struct digest digest = fake_fixture_blob(fixture, "a", bytes, SMALL);
+    cleanup_free char *into = malloc(SMALL);
+    const size_t most = REGISTRY_RETRY_MAX + 1;
+    for (size_t each = 1; each < REGISTRY_RANGE_PROGRESS; each += REGISTRY_RANGE_PROGRESS - 2) {
+        struct err err = ERR_INIT;
+        in_small_parts(fixture, "", 1000, each, 14);
+        assert_true(read_part(fixture, &digest, 1000, into, SMALL - 1000, &err) < 0);
+        assert_int_equal(err.code, ERR_DAMAGED);
+        assert_non_null(strstr(err.text, "one by one"));
+        assert_int_equal(fake_registry_count(fixture->fake, "GET", "*"), most);
+    }
+    struct err err = ERR_INIT;
+    struct taken taken = TAKEN;
+    in_small_parts(fixture, "{'method':'GET','nth':1,'send':70000}", 70000, 1, 14);
+    assert_true(get(fixture, &digest, SMALL, &taken, &err) < 0);
+    assert_int_equal(err.code, ERR_DAMAGED);
+    assert_int_equal(fake_registry_count(fixture->fake, "GET", "*"), 1 + most);
+    buf_free(&taken.bytes);
+    err_clear(&err);
+    in_small_parts(fixture, "", 0, REGISTRY_RANGE_PROGRESS, SMALL / REGISTRY_RANGE_PROGRESS);
+    if (read_part(fixture, &digest, 0, into, SMALL, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(fake_registry_count(fixture->fake, "GET", "*"),
+                     SMALL / REGISTRY_RANGE_PROGRESS + 1);
+    size_t rest = SMALL % REGISTRY_RANGE_PROGRESS;
+    assert_memory_equal(into + SMALL - rest, bytes + SMALL - rest, rest);
+}
+
 /* What is read back is compared. */
 static void test_verification(void **state)
 {
@@ -479,6 +530,7 @@ int main(void)
         with_fake(test_redirects_are_remembered),
         with_fake(test_parts),
         with_fake(test_parts_behind_the_end),
+        with_fake(test_bytes_one_by_one),
         with_fake(test_verification),
         with_fake(test_small_reads_do_not_wait_for_bulk_transfers),
     };

@@ -1,6 +1,7 @@
 #include "fake_fixture.h"
 #include "json_doc.h"
 #include "oci_image.h"
+#include "registry_fixture.h"
 
 #include <string.h>
 
@@ -216,6 +217,24 @@ static void test_the_list_holds_nobody_up(void **state)
     assert_int_equal(err.code, ERR_CANCELLED);
 }
 
+/* docker-registry has no such API. */
+static void test_docker_registry(void **state)
+{
+    (void)state;
+    void *real_state = NULL;
+    assert_int_equal(registry_real_setup(&real_state), 0);
+    struct registry_real *real = real_state;
+    struct fake_fixture fixture = {.remote = real->remote};
+    struct digest subject = fake_fixture_image(&fixture, "a/n", "s", "it");
+    struct digest one = refer(&fixture, "one", "1", "application/x.one", &subject);
+    struct digest two = refer(&fixture, NULL, "2", "application/x.two", &subject);
+    has_both(&fixture, &subject, &one, &two);
+    char tag[80];
+    snprintf(tag, sizeof tag, "sha256-%s", digest_hex(&subject).s);
+    assert_true(fake_fixture_has(&fixture, "a/n", tag));
+    assert_int_equal(registry_real_teardown(&real_state), 0);
+}
+
 #define with_fake(test)                                                                            \
     cmocka_unit_test_setup_teardown(test, fake_fixture_setup, fake_fixture_teardown)
 
@@ -228,6 +247,7 @@ int main(void)
         with_fake(test_odd_answers),
         with_fake(test_no_subject_is_made_up),
         with_fake(test_the_list_holds_nobody_up),
+        cmocka_unit_test(test_docker_registry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
