@@ -48,6 +48,17 @@ static int copy_in(struct blob_writer *writer, int fd, uint64_t size, remote_pro
     return 0;
 }
 
+/* A blob with other bytes has the right name and size, and would keep both. */
+static int drop_if_damaged(struct blobs *blobs, const struct digest *digest, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = blobs_verify(blobs, digest, &failure);
+    if (rc == 0 || failure.code == ERR_NOT_FOUND)
+        return 0;
+    return failure.code == ERR_DIGEST ? blobs_remove(blobs, digest, err)
+                                      : err_pass(err, rc, &failure);
+}
+
 static int op_blob_put(struct remote *remote, const char *repository, const struct digest *digest,
                        int fd, uint64_t size, remote_progress progress, void *arg,
                        struct remote_upload *upload, struct err *err)
@@ -59,6 +70,8 @@ static int op_blob_put(struct remote *remote, const char *repository, const stru
     if (rc == 0)
         rc = copy_in(&writer, fd, size, progress, arg, err);
     upload->sent += writer.size;
+    if (rc == 0 && upload->anew)
+        rc = drop_if_damaged(remote_oci_blobs(remote), digest, err);
     if (rc == 0)
         rc = blob_writer_commit(&writer, digest, size, &found, err);
     return rc;

@@ -224,6 +224,29 @@ static void test_damaged_remote_blob_is_noticed(void **state)
                  "names a manifest that is missing");
 }
 
+/* A blob with other bytes is replaced by one that is sent anew, and only then. */
+static void test_damaged_remote_blob_is_replaced(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    struct digest digest = store_put(fixture->blobs, "hello");
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    const char *file = store_text("r/blobs/sha256/%s", digest_hex(&digest).s);
+    static const bool anew[] = {false, true, true};
+    for (size_t i = 0; i < ARRAY_SIZE(anew); i++) {
+        struct remote_upload upload = {.anew = anew[i]};
+        if (i < 2)
+            scratch_write(fixture->scratch, file, "hallo", 5);
+        assert_ok(remote_push_blob(remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
+                  err);
+        int rc = remote_verify_blob(remote, "a", &digest, 5, NULL, NULL, &err);
+        assert_int_equal(err.code, anew[i] ? ERR_NONE : ERR_DIGEST);
+        assert_true((rc == 0) == anew[i]);
+        err_clear(&err);
+    }
+    assert_int_equal(store_count(fixture->scratch, "r/blobs/sha256"), 1);
+}
+
 static void test_tags_are_unique_and_deleted_by_digest(void **state)
 {
     struct store_fixture *fixture = *state;
@@ -540,6 +563,7 @@ int main(void)
         with_store(test_manifest_makes_its_blobs_durable),
         with_store(test_damaged_upload_is_refused),
         with_store(test_damaged_remote_blob_is_noticed),
+        with_store(test_damaged_remote_blob_is_replaced),
         with_store(test_tags_are_unique_and_deleted_by_digest),
         with_store(test_layer_is_no_manifest),
         with_store(test_bad_index_is_never_written_over),
