@@ -3,13 +3,12 @@
 records, what was told from varve's answer."""
 import json
 import re
-import threading
 import time
 
 import harness
 from harness import check, check_equal
 from fake_registry import FakeRegistry
-from registry_site import OCI, Peer, Site, check_remote, digest, fresh
+from registry_site import OCI, Peer, Site, at_once, check_remote, digest, fresh
 
 MIB = 1 << 20
 LARGE = 17 * MIB  # more than goes in one body
@@ -104,11 +103,7 @@ def test_everybody_waits(scratch):
     site = Site(scratch, fake.url)
     made = [site.snapshot() for _ in range(3)]
     fresh(fake, [{"times": 1, "status": 429, "headers": {"Retry-After": "2"}}])
-    threads = [threading.Thread(target=site.node.call, args=("snapshot", "push", m["id"])) for m in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(site.node, [("snapshot", "push", m["id"]) for m in made])
     records = fake.records()
     refused = [r for r in records if r["status"] == 429]
     early = [r for r in records if refused[0]["end_ms"] + 100 < r["start_ms"] < refused[0]["end_ms"] + 1900]

@@ -4,13 +4,12 @@
 import crypt
 import json
 import os
-import threading
 
 import harness
 from harness import check, check_equal, run
 from fake_registry import certificates
 from podman_site import Podman
-from registry_site import OCI, Image, Peer, Site, digest, noise
+from registry_site import OCI, Image, Peer, Site, at_once, digest, noise
 from test_registry_auth import SECRET, USER, login, write
 
 MIB = 1 << 20
@@ -155,11 +154,7 @@ def test_pushes_at_once(scratch):
     registry = scratch.registry()
     site = Site(scratch, registry.url)
     made = [site.snapshot(MIB) for _ in range(6)]
-    threads = [threading.Thread(target=site.node.call, args=("snapshot", "push", m["id"])) for m in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(site.node, [("snapshot", "push", m["id"]) for m in made])
     for one in made:
         check_equal(site.node.ok("snapshot", "inspect", one["id"])["durability"], "pushed", "durability")
         Peer(registry.base).check_whole("varve/images/s", one["digest"])

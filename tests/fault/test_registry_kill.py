@@ -6,7 +6,6 @@ import random
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 
@@ -17,7 +16,7 @@ from harness import check, check_equal  # noqa: E402  pylint: disable=wrong-impo
 from agreement import check_agreement  # noqa: E402  pylint: disable=wrong-import-position
 from fake_registry import FakeRegistry  # noqa: E402  pylint: disable=wrong-import-position
 from kill_points import all_final, start_and_call  # noqa: E402  pylint: disable=wrong-import-position
-from registry_site import Image, Peer, Site, noise  # noqa: E402  pylint: disable=wrong-import-position
+from registry_site import Image, Peer, Site, at_once, noise  # noqa: E402  pylint: disable=wrong-import-position
 
 SEED = 20261130
 MIB = 1 << 20
@@ -208,17 +207,7 @@ def test_many_pushes_to_a_failing_registry(scratch):
     site = Site(scratch, fake.url)
     made = [site.snapshot(100000) for _ in range(PUSHES)]
     fake.config(fail={"percent": 10, "seed": SEED, "statuses": [500, 502, 503, 429, 0], "retry_after": 0, "after": 25})
-    replies = {}
-
-    def push(one):
-        replies[one["id"]] = site.node.call("snapshot", "push", one["id"])
-
-    threads = [threading.Thread(target=push, args=(one,)) for one in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    failed = [r.err for r in replies.values() if r.status != 0]
+    failed = [r.err for r in at_once(site.node, [("snapshot", "push", one["id"]) for one in made]) if r.status != 0]
     check_equal(failed, [], f"pushes that failed of {len(made)}")
     broken = [r for r in fake.records() if r.get("rule") == "fail"]
     check(len(broken) >= PUSHES / 2, f"{len(broken)} calls failed")

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import tarfile
+import threading
 
 from harness import Failed, check, check_equal, run
 
@@ -128,6 +129,32 @@ def fresh(fake, rules=(), **settings):
     fake.reset()
 
 
+def said_by(node):
+    """What the daemon has written down: its log and its catalog."""
+    texts = []
+    for path in (node.log, f"{node.data}/catalog.db", f"{node.data}/catalog.db-wal"):
+        if os.path.exists(path):
+            with open(path, "rb") as f:
+                texts.append(f.read().decode("latin1"))
+    return texts
+
+
+def at_once(node, commands):
+    """Runs all of them beside each other; gives their replies in this order."""
+    replies = [None] * len(commands)
+
+    def run_one(number):
+        replies[number] = node.call(*commands[number])
+
+    threads = [threading.Thread(target=run_one, args=(number,)) for number in range(len(commands))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(None not in replies, "a command did not end")
+    return replies
+
+
 def check_remote(fake, made):
     """What was made is whole in the registry, as what it is."""
     manifest = Peer(f"http://{fake.host}").check_whole("varve/images/s", made["digest"])
@@ -158,6 +185,9 @@ class Site:
             for at in range(0, max(size, 1), PIECE):
                 f.write(noise(min(PIECE, size - at), self.made + (at << 8)))
         return self.node.ok("snapshot", "create", "--run", "r", "--name", name or f"s:{self.made}")
+
+    def durability(self, made):
+        return self.node.ok("snapshot", "inspect", made["id"])["durability"]
 
     def push(self, size=1000, **options):
         """A new snapshot, pushed; gives (snapshot, what the push said)."""
