@@ -15,11 +15,8 @@ enum {
 
 static int remap(struct volumes *volumes, struct volume *volume, uint64_t size, struct err *err)
 {
-    int rc = live_map_extend(volume->fds.live, size, err);
-    if (rc < 0)
-        return rc;
     (void)pthread_mutex_lock(&volumes->table);
-    rc = live_map_remap(&volume->live, size, err);
+    int rc = live_map_remap(&volume->live, size, err);
     (void)pthread_mutex_unlock(&volumes->table);
     return rc;
 }

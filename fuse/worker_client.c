@@ -102,7 +102,8 @@ static int check_answer(const struct volume_wire *ask, const struct volume_wire 
 /* `what` begins the message of a failure: "cannot flush". `connection`: where it was asked already;
  * -1. It is taken over. */
 static int ask_worker(int workers_fd, const char *id, const struct volume_wire *ask, int connection,
-                      struct volume_fds *ret_fds, const char *what, int wait_ms, struct err *err)
+                      struct volume_fds *ret_fds, uint64_t *ret_arg, const char *what, int wait_ms,
+                      struct err *err)
 {
     const int64_t deadline = wire_deadline(wait_ms);
     cleanup_fd int asked = connection;
@@ -132,6 +133,8 @@ static int ask_worker(int workers_fd, const char *id, const struct volume_wire *
     struct volume_fds got = volume_fds_from_array(fds, (int)count);
     if (rc == 0 && (int)count < must)
         rc = -EBADMSG;
+    if (rc == 0 && ret_arg)
+        *ret_arg = answer.arg[0];
     if (rc == 0 && ret_fds)
         *ret_fds = got;
     else
@@ -145,7 +148,7 @@ static int ask_plain(int workers_fd, const char *id, enum volume_wire_op op, uin
 {
     const struct volume_wire ask = {
         .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = op, .arg = {arg}};
-    return ask_worker(workers_fd, id, &ask, -1, NULL, what, wait_ms, err);
+    return ask_worker(workers_fd, id, &ask, -1, NULL, NULL, what, wait_ms, err);
 }
 
 int worker_client_ping(int workers_fd, const char *id, int wait_ms, struct err *err)
@@ -166,8 +169,8 @@ int worker_client_attach_ask(int workers_fd, const char *id)
 int worker_client_attach(int workers_fd, const char *id, int asked, int wait_ms,
                          struct volume_fds *ret, struct err *err)
 {
-    return ask_worker(workers_fd, id, &attach_ask, asked, ret, "cannot take a volume over", wait_ms,
-                      err);
+    return ask_worker(workers_fd, id, &attach_ask, asked, ret, NULL, "cannot take a volume over",
+                      wait_ms, err);
 }
 
 int worker_client_flush(int workers_fd, const char *id, int wait_ms, struct err *err)
@@ -189,4 +192,21 @@ int worker_client_close(int workers_fd, const char *id, bool force, int wait_ms,
 int worker_client_stop(int workers_fd, const char *id, bool force, int wait_ms, struct err *err)
 {
     return ask_plain(workers_fd, id, VOLUME_WIRE_STOP, force, "cannot stop", wait_ms, err);
+}
+
+int worker_client_cut(int workers_fd, const char *id, uint64_t token, uint32_t uses, int wait_ms,
+                      uint64_t *ret_epoch, struct err *err)
+{
+    const struct volume_wire ask = {.magic = VOLUME_WIRE_MAGIC,
+                                    .version = VOLUME_WIRE_VERSION,
+                                    .op = VOLUME_WIRE_CUT,
+                                    .arg = {token, uses}};
+    return ask_worker(workers_fd, id, &ask, -1, NULL, ret_epoch, "cannot cut", wait_ms, err);
+}
+
+int worker_client_release(int workers_fd, const char *id, uint64_t epoch, int wait_ms,
+                          struct err *err)
+{
+    return ask_plain(workers_fd, id, VOLUME_WIRE_RELEASE, epoch, "cannot release a cut", wait_ms,
+                     err);
 }

@@ -46,3 +46,11 @@ int worker_client_close(int workers_fd, const char *id, bool force, int wait_ms,
  * failure: whether it is gone, the pidfd and keeper's event say. Tell keeper STAY first, or a
  * worker that is killed in the middle has a successor. */
 int worker_client_stop(int workers_fd, const char *id, bool force, int wait_ms, struct err *err);
+/* The cut: everything that was answered before is in the epoch that is then open for `uses`
+ * (LIVE_USE_... of epochs.h). `token`, not 0, is the caller's name for it: asked again, the same
+ * epoch is returned. ERR_CONFLICT: as many are open as can be. */
+int worker_client_cut(int workers_fd, const char *id, uint64_t token, uint32_t uses, int wait_ms,
+                      uint64_t *ret_epoch, struct err *err);
+/* The epoch is not needed any more. One that is not open is no failure. */
+int worker_client_release(int workers_fd, const char *id, uint64_t epoch, int wait_ms,
+                          struct err *err);

@@ -15,19 +15,25 @@ static int check_size(uint64_t size, struct err *err)
     return 0;
 }
 
-int live_map_extend(int fd, uint64_t size, struct err *err)
+uint64_t live_map_capacity(uint64_t size)
+{
+    uint64_t capacity = LIVE_CAPACITY_MIN;
+    while (capacity < VOLUME_SIZE_MAX && capacity < 4 * size)
+        capacity *= 2;
+    return capacity;
+}
+
+int live_map_read_capacity(int fd, uint64_t *ret, struct err *err)
 {
     struct stat st;
-    int rc = check_size(size, err);
-    if (rc < 0)
-        return rc;
     if (fstat(fd, &st) < 0)
         return err_errno(err, errno, "cannot stat the live map");
-    uint64_t bytes = live_map_bytes(size);
-    if ((uint64_t)st.st_size < bytes && ftruncate(fd, (off_t)bytes) < 0)
-        return err_errno(err, errno, "cannot make the live map %llu bytes large",
-                         (unsigned long long)bytes);
-    return 0;
+    for (uint64_t capacity = LIVE_CAPACITY_MIN; capacity <= VOLUME_SIZE_MAX; capacity *= 2)
+        if ((uint64_t)st.st_size == live_file_bytes(capacity)) {
+            *ret = capacity;
+            return 0;
+        }
+    return err_fail(err, ERR_DAMAGED, "a live map has no %lld bytes", (long long)st.st_size);
 }
 
 static int fill_header(int fd, const char *id, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
@@ -43,6 +49,8 @@ static int fill_header(int fd, const char *id, const uint8_t uuid[VOLUME_UUID_LE
     (void)snprintf(header->id, sizeof header->id, "%s", id);
     memcpy(header->uuid, uuid, sizeof header->uuid);
     atomic_store(&header->size, size);
+    atomic_store(&header->epoch, EPOCH_FIRST);
+    atomic_store(&header->old_before, EPOCH_FIRST);
     (void)munmap(header, LIVE_MAP_HEADER_BYTES);
     return 0;
 }
@@ -55,18 +63,21 @@ int live_map_make(const char *id, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t 
     cleanup_fd int fd = memfd_create("varve-live-map", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return err_errno(err, errno, "cannot make a live map");
-    int rc = live_map_extend(fd, size, err);
-    if (rc == 0)
-        rc = fill_header(fd, id, uuid, size, err);
+    int rc = check_size(size, err);
     if (rc < 0)
         return rc;
-    /* Nobody who holds it can take pages away under the others. */
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+    if (ftruncate(fd, (off_t)live_file_bytes(live_map_capacity(size))) < 0)
+        return err_errno(err, errno, "cannot make a live map");
+    rc = fill_header(fd, id, uuid, size, err);
+    if (rc < 0)
+        return rc;
+    /* Nobody who holds it can take pages away under the others, or more memory than it has. */
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
         return err_errno(err, errno, "cannot seal the live map");
     return steal_fd(&fd);
 }
 
-static int check_header(const struct live_map_header *header, uint64_t bytes, struct err *err)
+static int check_header(const struct live_map_header *header, uint64_t capacity, struct err *err)
 {
     if (memcmp(header->magic, LIVE_MAP_MAGIC, sizeof header->magic) != 0)
         return err_fail(err, ERR_DAMAGED, "the live map does not begin with its magic number");
@@ -77,31 +88,43 @@ static int check_header(const struct live_map_header *header, uint64_t bytes, st
         return err_fail(err, ERR_DAMAGED, "the live map names no volume");
     uint64_t size = atomic_load(&header->size);
     int rc = check_size(size, err);
-    if (rc == 0 && live_map_bytes(size) > bytes)
+    if (rc == 0 && size > capacity)
         rc = err_fail(err, ERR_DAMAGED, "the live map is too small for a volume of %llu bytes",
                       (unsigned long long)size);
     return rc;
 }
 
-int live_map_open(int fd, bool header_only, struct live_map *ret, struct err *err)
+/* Maps that much of it. */
+static int map_bytes(int fd, size_t bytes, struct live_map *ret, struct err *err)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return err_errno(err, errno, "cannot stat the live map");
-    if (st.st_size < LIVE_MAP_HEADER_BYTES)
-        return err_fail(err, ERR_DAMAGED, "the live map is shorter than its header");
-    size_t bytes = header_only ? LIVE_MAP_HEADER_BYTES : (size_t)st.st_size;
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return err_errno(err, errno, "cannot map the live map");
-    int rc = check_header(at, (uint64_t)st.st_size, err);
-    if (rc < 0) {
-        (void)munmap(at, bytes);
-        return rc;
-    }
     *ret = (struct live_map){.fd = fd, .header = at, .mapped = bytes};
+    return 0;
+}
+
+int live_map_open(int fd, bool header_only, struct live_map *ret, struct err *err)
+{
+    struct live_map map;
+    uint64_t capacity;
+    int rc = live_map_read_capacity(fd, &capacity, err);
+    if (rc == 0)
+        rc = map_bytes(fd, LIVE_MAP_HEADER_BYTES, &map, err);
+    if (rc < 0)
+        return rc;
+    rc = check_header(map.header, capacity, err);
+    size_t bytes = rc == 0 ? live_map_bytes(atomic_load(&map.header->size)) : 0;
+    if (rc < 0 || !header_only)
+        live_map_close(&map);
+    if (rc == 0 && !header_only)
+        rc = map_bytes(fd, bytes, &map, err);
+    if (rc < 0)
+        return rc;
+    *ret = map;
+    ret->capacity = capacity;
     if (!header_only)
-        ret->words = (_Atomic uint32_t *)((char *)at + LIVE_MAP_HEADER_BYTES);
+        ret->words = (_Atomic uint32_t *)((char *)map.header + LIVE_MAP_HEADER_BYTES);
     return 0;
 }
 
@@ -124,14 +147,15 @@ void live_map_text(const struct live_map_header *header, char ret[LIVE_MAP_TEXT_
 int live_map_remap(struct live_map *map, uint64_t size, struct err *err)
 {
     size_t bytes = live_map_bytes(size);
-    struct stat st;
-    if (!map->words || bytes <= map->mapped)
-        return 0;
-    if (fstat(map->fd, &st) < 0)
-        return err_errno(err, errno, "cannot stat the live map");
-    if ((uint64_t)st.st_size < bytes)
-        return err_fail(err, ERR_INVALID, "the live map is too small for a volume of %llu bytes",
-                        (unsigned long long)size);
+    int rc = check_size(size, err);
+    if (rc == 0 && size > map->capacity) {
+        rc = err_fail(err, ERR_CONFLICT,
+                      "a volume that was attached with this size cannot have %llu bytes",
+                      (unsigned long long)size);
+        err_hint(err, "unmount it, then resize it");
+    }
+    if (rc < 0 || !map->words || bytes <= map->mapped)
+        return rc;
     void *at = mremap(map->header, map->mapped, bytes, MREMAP_MAYMOVE);
     if (at == MAP_FAILED && errno == EAGAIN) {
         /* It is locked, and more must not be locked any more. Then it is not. */

@@ -26,10 +26,12 @@
 
 enum {
     LIVE_MAP_HEADER_BYTES = 4096,
-    LIVE_MAP_VERSION = 1,
+    LIVE_MAP_VERSION = 2,
     LIVE_MAP_INIT_MAX = 256, /* bytes of a FUSE_INIT message; 7.45 has 104 and 80 */
     LIVE_MAP_TEXT_MAX = 512,
     LIVE_MAP_OPENS_KEPT = 8,
+    LIVE_MAP_SLOTS = 16, /* of open epochs and what is kept for them (epochs.h) */
+    EPOCH_FIRST = 1,
 };
 #define LIVE_MAP_MAGIC "VRVLIVE1"
 
@@ -53,6 +55,18 @@ enum {
 enum live_data_mode {
     LIVE_DATA_DIRECT = 1,
     LIVE_DATA_BUFFERED = 2,
+};
+
+/* An open epoch, or what is left of one (epochs.h). By the worker. */
+struct live_slot {
+    _Atomic uint32_t state; /* enum live_slot_state */
+    _Atomic uint32_t uses;  /* LIVE_USE_...: what it is open for */
+    _Atomic uint64_t number;
+    _Atomic uint64_t token;  /* of whoever asked for the cut, so that he can ask again */
+    _Atomic uint32_t shared; /* 1: asides in it are for older epochs too */
+    _Atomic uint32_t broken; /* errno of an aside that could not be written; 0: all are there */
+    _Atomic uint64_t size;   /* of the volume at the cut, in bytes */
+    _Atomic uint64_t asides; /* chunks that were copied */
 };
 
 struct live_map_header {
@@ -108,6 +122,12 @@ struct live_map_header {
     /* By varved: since when requests have waited for space, over the deaths of workers, each of
      * which counts anew; 0: none waits. */
     _Atomic uint64_t waits_since_ns;
+    _Atomic uint64_t clean_epoch; /* the last one whose checkpoint succeeded; 0: none */
+
+    /* By the worker (epochs.h). */
+    _Atomic uint64_t epoch; /* the current one, from 1 on */
+    _Atomic uint64_t old_before;
+    struct live_slot slots[LIVE_MAP_SLOTS];
 };
 _Static_assert(sizeof(struct live_map_header) <= LIVE_MAP_HEADER_BYTES, "one page");
 
@@ -117,12 +137,15 @@ _Static_assert(sizeof(struct live_map_header) <= LIVE_MAP_HEADER_BYTES, "one pag
 #define LIVE_WORD_SHIFT    16
 #define LIVE_WORD_UNLOGGED 0x00040000u
 #define LIVE_WORD_TOUCHED  0x00080000u /* written since the last trim; for varved's fstrim */
+#define LIVE_WORD_TAG      0xFFF00000u /* when it was last written (epochs.h) */
+#define LIVE_TAG_SHIFT     20
 
 struct live_map {
     int fd; /* borrowed */
     struct live_map_header *header;
     _Atomic uint32_t *words; /* NULL when the header alone is mapped */
     size_t mapped;           /* bytes */
+    uint64_t capacity;       /* bytes that the volume can grow to as long as it is attached */
 };
 
 static inline enum volume_state live_word_state(uint32_t word)
@@ -133,13 +156,29 @@ static inline uint32_t live_word(enum volume_state state, uint32_t mask)
 {
     return ((uint32_t)state << LIVE_WORD_SHIFT) | (mask & LIVE_WORD_MASK);
 }
+/* Bytes of header and words. */
 static inline uint64_t live_map_bytes(uint64_t size)
 {
     return LIVE_MAP_HEADER_BYTES + size / VOLUME_CHUNK * sizeof(uint32_t);
 }
+/* The file has room for a volume of this many bytes, as it cannot grow: behind the words are the
+ * planes of the slots (epochs.h). Only pages that are used take memory. */
+#define LIVE_CAPACITY_MIN ((uint64_t)64 << 30)
+static inline uint64_t live_plane_at(uint64_t capacity, unsigned slot)
+{
+    return live_map_bytes(capacity) + capacity / VOLUME_CHUNK * sizeof(uint64_t) * slot;
+}
+static inline uint64_t live_file_bytes(uint64_t capacity)
+{
+    return live_plane_at(capacity, LIVE_MAP_SLOTS);
+}
+/* The capacity of a live map that is made for such a volume. */
+uint64_t live_map_capacity(uint64_t size);
+/* Reads it off the file. ERR_DAMAGED: no live map has such a size. */
+int live_map_read_capacity(int fd, uint64_t *ret, struct err *err);
 
-/* Makes a memfd (sealed against shrinking) for a volume, all chunks zero, nothing recorded. Returns
- * a descriptor that the caller owns, or -errno. */
+/* Makes a memfd (sealed: it keeps its size) for a volume, all chunks zero, nothing recorded.
+ * Returns a descriptor that the caller owns, or -errno. */
 int live_map_make(const char *id, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
                   struct err *err);
 /* Maps a live map shared and checks its header against its own size. `header_only` for those who
@@ -148,8 +187,6 @@ int live_map_open(int fd, bool header_only, struct live_map *ret, struct err *er
 void live_map_close(struct live_map *map); /* harmless on a zeroed one */
 /* The text, as one line of printable ASCII: a worker may write anything there, at any time. */
 void live_map_text(const struct live_map_header *header, char ret[LIVE_MAP_TEXT_MAX]);
-/* Makes the memfd larger for a volume of `size` bytes; nothing else. For varved, before a resize.
+/* Maps the words of a volume that has become larger. For whoever has it mapped, with nobody in it.
  */
-int live_map_extend(int fd, uint64_t size, struct err *err);
-/* Maps again what was extended. For whoever has it mapped, with nobody in it. */
 int live_map_remap(struct live_map *map, uint64_t size, struct err *err);

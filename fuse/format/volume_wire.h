@@ -54,6 +54,11 @@ enum volume_wire_op {
     VOLUME_WIRE_CLOSE,
     /* The worker answers and ends with VOLUME_EXIT_STOPPED; -EBUSY unless closed or arg[0] is 1. */
     VOLUME_WIRE_STOP,
+    /* The cut: arg[0] the caller's token for it, not 0; arg[1] LIVE_USE_... Answer: arg[0] the
+     * epoch that is open now. -EBUSY: too many are. */
+    VOLUME_WIRE_CUT,
+    /* arg[0]: an open epoch, which is not needed any more. */
+    VOLUME_WIRE_RELEASE,
 };
 
 struct volume_wire {

@@ -61,7 +61,7 @@ static bool is_local(uint32_t word)
 void chunk_io_change(struct chunk_io *io, uint64_t chunk, enum volume_state state, uint32_t mask,
                      uint32_t bits)
 {
-    uint32_t word = live_word(state, mask) | LIVE_WORD_UNLOGGED | bits;
+    uint32_t word = live_word(state, mask) | LIVE_WORD_UNLOGGED | bits | io->tag;
     uint32_t old = atomic_exchange(&io->live->words[chunk], word);
     chunk_io_mark_group(io, chunk);
     if (is_local(word) && !is_local(old))

@@ -21,6 +21,10 @@
  * only then takes "unlogged" away from the words that still say what was written. When there are
  * more than fit, it goes round again.
  *
+ * Epochs (epochs.h): a write or discard into a chunk whose tag is not the current one takes its
+ * lock exclusively too, and sets aside what open epochs need before anything of it changes. What
+ * cannot be set aside breaks the epochs, never the write.
+ *
  * Flushes that come while one runs wait for it and share the next one.
  *
  * Failures: 0 or -errno, no text, as this is the request path; -ENOSPC and -EDQUOT mean that
@@ -41,7 +45,7 @@
  */
 #pragma once
 
-#include "live_map.h"
+#include "epochs.h"
 #include "map_log.h"
 
 #include <pthread.h>
@@ -52,6 +56,7 @@ enum {
     CHUNK_IO_RUN = 32,        /* chunks that are handled under their locks together */
     CHUNK_IO_RECORDS = 16384, /* that a flush remembers at once */
     CHUNK_IO_STEP_CHUNKS = 4, /* that a step spans at most */
+    CHUNK_IO_COPIES = 4,      /* chunks that are set aside at the same time */
 };
 _Static_assert(CHUNK_IO_RUN < CHUNK_IO_LOCKS, "a run takes no lock twice");
 
@@ -70,6 +75,17 @@ struct chunk_io {
     pthread_rwlock_t locks[CHUNK_IO_LOCKS];
     _Atomic uint64_t *unlogged; /* one bit a group of the largest volume; owned */
     _Atomic bool dirty;         /* bytes were written to `data` since its last sync began */
+
+    /* Of epochs. Changed with the gate held exclusively. */
+    struct epoch_planes planes;
+    struct epoch_slots slots;      /* that hold asides */
+    uint32_t tag;                  /* of the current epoch, as in a word */
+    int aside_fds[LIVE_MAP_SLOTS]; /* owned; -1 */
+
+    pthread_mutex_t copy_lock; /* of the next two */
+    pthread_cond_t copy_free;
+    unsigned copies_free; /* a bit for each buffer */
+    uint8_t *copies;      /* CHUNK_IO_COPIES chunks, aligned; owned */
 
     pthread_mutex_t flush_lock; /* of the next five */
     pthread_cond_t flush_ended;
@@ -100,6 +116,9 @@ struct chunk_io_step {
 int chunk_io_open(int data_fd, struct live_map *live, struct map_log *log, struct chunk_io *ret,
                   struct err *err);
 void chunk_io_close(struct chunk_io *io);
+/* Before the first request, and after all memory was locked: goes on with the epochs that a
+ * predecessor had open. */
+int chunk_io_begin(struct chunk_io *io, struct err *err);
 
 /* `buffer` is aligned to blocks. Bytes that are not in `data` read as zeros. */
 int chunk_io_read(struct chunk_io *io, void *buffer, size_t len, uint64_t offset);
@@ -128,3 +147,13 @@ int chunk_io_finish(struct chunk_io *io, struct err *err);
 /* Grows `data`, then the volume, and flushes: the size is on disk before anybody is told of it
  * (I3). The memfd has been extended. Repeating it is fine. ERR_INVALID: a smaller size. */
 int chunk_io_resize(struct chunk_io *io, uint64_t size, struct err *err);
+
+/* The cut: ends the current epoch and has it open for `uses` (LIVE_USE_...). Every request that was
+ * answered before the call is in it, none that is asked for afterwards. `token`, not 0, is the
+ * caller's name for this cut: asked again with it, the same epoch is returned. ERR_CONFLICT: as
+ * many are open as can be, or one has been open for a checkpoint for too many cuts. One caller at a
+ * time, of this and the next. */
+int chunk_io_cut(struct chunk_io *io, uint64_t token, uint32_t uses, uint64_t *ret_epoch,
+                 struct err *err);
+/* Ends an open epoch. One that is not open is no failure. */
+int chunk_io_release(struct chunk_io *io, uint64_t epoch, struct err *err);

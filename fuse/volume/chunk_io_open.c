@@ -69,22 +69,19 @@ static int choose_mode(int fd, enum chunk_io_mode *ret, struct err *err)
 }
 
 /* What a predecessor left: which words are unlogged, how many chunks are here. */
-static int look_at_words(struct chunk_io *io, struct err *err)
+static void look_at_words(struct chunk_io *io)
 {
     uint64_t chunks = atomic_load(&io->live->header->size) / VOLUME_CHUNK;
     uint64_t local = 0;
     for (uint64_t chunk = 0; chunk < chunks; chunk++) {
         uint32_t word = chunk_io_word(io, chunk);
         enum volume_state state = live_word_state(word);
-        if (word & ~(LIVE_WORD_MASK | LIVE_WORD_STATE | LIVE_WORD_UNLOGGED | LIVE_WORD_TOUCHED))
-            return err_fail(err, ERR_DAMAGED, "the live map has an unknown word 0x%08x", word);
         if (word & LIVE_WORD_UNLOGGED)
             chunk_io_mark_group(io, chunk);
         if (state == VOLUME_CLEAN || state == VOLUME_CHANGED)
             local++;
     }
     atomic_store(&io->live->header->local_chunks, local);
-    return 0;
 }
 
 static int give_one(void *arg, struct map_record *ret)
@@ -121,6 +118,8 @@ static void init_locks(struct chunk_io *io)
     (void)pthread_rwlockattr_destroy(&attr);
     (void)pthread_mutex_init(&io->flush_lock, NULL);
     (void)pthread_cond_init(&io->flush_ended, NULL);
+    (void)pthread_mutex_init(&io->copy_lock, NULL);
+    (void)pthread_cond_init(&io->copy_free, NULL);
 }
 
 static int open_parts(struct chunk_io *io, struct err *err)
@@ -129,10 +128,9 @@ static int open_parts(struct chunk_io *io, struct err *err)
     int rc = check_size(io->data_fd, atomic_load(&header->size), err);
     if (rc == 0)
         rc = choose_mode(io->data_fd, &io->mode, err);
-    if (rc == 0)
-        rc = look_at_words(io, err);
     if (rc < 0)
         return rc;
+    look_at_words(io);
     io->finished = (atomic_load(&header->facts) & LIVE_FACT_CLOSED) != 0;
     io->failed = (atomic_load(&header->facts) & LIVE_FACT_FAILED) != 0 ? -EIO : 0;
     if (io->log->closed && !io->finished)
@@ -147,19 +145,25 @@ int chunk_io_open(int data_fd, struct live_map *live, struct map_log *log, struc
 {
     cleanup_free _Atomic uint64_t *unlogged = calloc(GROUPS_MAX / 64, sizeof *unlogged);
     cleanup_free struct map_record *records = calloc(CHUNK_IO_RECORDS, sizeof *records);
-    if (!unlogged || !records)
+    cleanup_free uint8_t *copies = aligned_alloc(VOLUME_BLOCK, CHUNK_IO_COPIES * VOLUME_CHUNK);
+    if (!unlogged || !records || !copies)
         return err_errno(err, ENOMEM, "cannot open the volume");
     struct chunk_io io = {.data_fd = data_fd,
                           .live = live,
                           .log = log,
                           .unlogged = unlogged,
                           .records = records,
+                          .copies = copies,
+                          .copies_free = (1u << CHUNK_IO_COPIES) - 1,
                           .dirty = true};
+    for (unsigned i = 0; i < LIVE_MAP_SLOTS; i++)
+        io.aside_fds[i] = -1;
     int rc = open_parts(&io, err);
     if (rc < 0)
         return rc;
     (void)steal_ptr(unlogged);
     (void)steal_ptr(records);
+    (void)steal_ptr(copies);
     *ret = io;
     init_locks(ret);
     return 0;
@@ -175,7 +179,13 @@ void chunk_io_close(struct chunk_io *io)
         (void)pthread_rwlock_destroy(&io->locks[i]);
     (void)pthread_mutex_destroy(&io->flush_lock);
     (void)pthread_cond_destroy(&io->flush_ended);
+    (void)pthread_mutex_destroy(&io->copy_lock);
+    (void)pthread_cond_destroy(&io->copy_free);
+    for (unsigned i = 0; i < LIVE_MAP_SLOTS; i++)
+        cleanup_fdp(&io->aside_fds[i]);
+    epoch_planes_unmap(&io->planes);
     free(io->unlogged);
     free(io->records);
+    free(io->copies);
     *io = (struct chunk_io){.data_fd = -1};
 }

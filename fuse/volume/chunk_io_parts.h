@@ -10,8 +10,8 @@ int chunk_io_check(const struct chunk_io *io, uint64_t len, uint64_t offset);
 
 /* The locks of the chunks from `first` to `last`, at most CHUNK_IO_RUN. */
 void chunk_io_lock(struct chunk_io *io, uint64_t first, uint64_t last, bool exclusive);
-/* Shared, if nobody has one of them exclusively and all these chunks are changed. */
-bool chunk_io_try_lock_changed(struct chunk_io *io, uint64_t first, uint64_t last);
+/* Shared, if nobody has one of them exclusively and all these chunks are settled. */
+bool chunk_io_try_lock_settled(struct chunk_io *io, uint64_t first, uint64_t last);
 void chunk_io_unlock(struct chunk_io *io, uint64_t first, uint64_t last);
 
 static inline uint32_t chunk_io_word(const struct chunk_io *io, uint64_t chunk)
@@ -19,8 +19,24 @@ static inline uint32_t chunk_io_word(const struct chunk_io *io, uint64_t chunk)
     return atomic_load(&io->live->words[chunk]);
 }
 
-/* Gives a chunk, whose lock is held exclusively, a new state (with `bits` from LIVE_WORD_TOUCHED),
- * unlogged, and keeps the counters and the summary up. */
+/* Whether a chunk can be written to without anything else: it is changed already, and what open
+ * epochs need of it is set aside. */
+static inline bool chunk_io_is_settled(const struct chunk_io *io, uint64_t chunk)
+{
+    return (chunk_io_word(io, chunk) & (LIVE_WORD_STATE | LIVE_WORD_TAG)) ==
+           (((uint32_t)VOLUME_CHANGED << LIVE_WORD_SHIFT) | io->tag);
+}
+
+/* Sets aside what open epochs need of a chunk, whose lock is held exclusively, and gives it the
+ * current tag. Before anything of it changes. A kill at a fault point is the only failure. */
+int chunk_io_preserve(struct chunk_io *io, uint64_t chunk);
+
+/* Gives what older epochs need of the asides of a slot that is kept (a position in io->slots) to
+ * them. For the caller of cuts and releases. */
+int chunk_io_hand_down(struct chunk_io *io, unsigned position);
+
+/* Gives a chunk, whose lock is held exclusively and which was preserved, a new state (with `bits`
+ * from LIVE_WORD_TOUCHED), unlogged, and keeps the counters and the summary up. */
 void chunk_io_change(struct chunk_io *io, uint64_t chunk, enum volume_state state, uint32_t mask,
                      uint32_t bits);
 void chunk_io_mark_group(struct chunk_io *io, uint64_t chunk);

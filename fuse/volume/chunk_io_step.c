@@ -80,7 +80,7 @@ int chunk_io_begin_write(struct chunk_io *io, const void *buffer, size_t len, ui
         return -EBUSY;
     if (is_one_step(io, len, offset)) {
         begin(ret, true, (void *)buffer, len, offset);
-        if (chunk_io_try_lock_changed(io, ret->first, ret->last))
+        if (chunk_io_try_lock_settled(io, ret->first, ret->last))
             return 1;
     }
     (void)pthread_rwlock_unlock(&io->gate);

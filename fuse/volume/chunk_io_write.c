@@ -29,10 +29,10 @@ static int write_vector(int fd, struct iovec *iov, int count, uint64_t offset)
     return 0;
 }
 
-static bool all_changed(const struct chunk_io *io, uint64_t first, uint64_t last)
+static bool all_settled(const struct chunk_io *io, uint64_t first, uint64_t last)
 {
     for (uint64_t chunk = first; chunk <= last; chunk++) {
-        if (live_word_state(chunk_io_word(io, chunk)) != VOLUME_CHANGED)
+        if (!chunk_io_is_settled(io, chunk))
             return false;
     }
     return true;
@@ -98,7 +98,7 @@ static int write_locked(struct chunk_io *io, const void *buffer, size_t len, uin
     return FAULT_POINT("volume.state-set", NULL);
 }
 
-bool chunk_io_try_lock_changed(struct chunk_io *io, uint64_t first, uint64_t last)
+bool chunk_io_try_lock_settled(struct chunk_io *io, uint64_t first, uint64_t last)
 {
     for (uint64_t chunk = first; chunk <= last; chunk++) {
         if (pthread_rwlock_tryrdlock(&io->locks[chunk % CHUNK_IO_LOCKS]) == 0)
@@ -107,7 +107,7 @@ bool chunk_io_try_lock_changed(struct chunk_io *io, uint64_t first, uint64_t las
             chunk_io_unlock(io, first, chunk - 1);
         return false;
     }
-    if (all_changed(io, first, last))
+    if (all_settled(io, first, last))
         return true;
     chunk_io_unlock(io, first, last);
     return false;
@@ -118,13 +118,18 @@ static int write_run(struct chunk_io *io, const void *buffer, size_t len, uint64
 {
     uint64_t first = offset / VOLUME_CHUNK;
     uint64_t last = (offset + len - 1) / VOLUME_CHUNK;
-    bool exclusive = !all_changed(io, first, last);
+    bool exclusive = !all_settled(io, first, last);
     chunk_io_lock(io, first, last, exclusive);
-    if (!exclusive && !all_changed(io, first, last)) { /* discarded meanwhile */
+    if (!exclusive && !all_settled(io, first, last)) { /* discarded meanwhile */
         chunk_io_unlock(io, first, last);
-        chunk_io_lock(io, first, last, true);
+        exclusive = true;
+        chunk_io_lock(io, first, last, exclusive);
     }
-    int rc = write_locked(io, buffer, len, offset);
+    int rc = 0;
+    for (uint64_t chunk = first; rc == 0 && exclusive && chunk <= last; chunk++)
+        rc = chunk_io_preserve(io, chunk);
+    if (rc == 0)
+        rc = write_locked(io, buffer, len, offset);
     chunk_io_unlock(io, first, last);
     return rc;
 }
@@ -198,11 +203,16 @@ static int discard_run(struct chunk_io *io, uint64_t first, uint64_t last, uint6
             return 0;
     }
     chunk_io_lock(io, first, last, true);
-    for (uint64_t chunk = first; chunk <= last; chunk++) {
-        if (live_word_state(chunk_io_word(io, chunk)) != VOLUME_ZERO)
+    int rc = 0;
+    for (uint64_t chunk = first; rc == 0 && chunk <= last; chunk++) {
+        if (live_word_state(chunk_io_word(io, chunk)) == VOLUME_ZERO)
+            continue;
+        rc = chunk_io_preserve(io, chunk);
+        if (rc == 0)
             chunk_io_change(io, chunk, VOLUME_ZERO, 0, 0);
     }
-    int rc = FAULT_POINT("volume.discard-state-set", NULL);
+    if (rc == 0)
+        rc = FAULT_POINT("volume.discard-state-set", NULL);
     if (rc == 0)
         rc = punch(io, offset, end);
     atomic_store(&io->dirty, true);

@@ -53,7 +53,8 @@ static void send_answer(struct volume_control *control, struct volume_peer *peer
     struct volume_wire answer = {.magic = VOLUME_WIRE_MAGIC,
                                  .version = VOLUME_WIRE_VERSION,
                                  .op = peer->message.op,
-                                 .status = status};
+                                 .status = status,
+                                 .arg = {peer->result}};
     (void)snprintf(answer.text, sizeof answer.text, "%.*s", VOLUME_WIRE_TEXT_MAX - 1, text);
     size_t count = peer->message.op == VOLUME_WIRE_ATTACH && status == 0 ? ARRAY_SIZE(fds) : 0;
     (void)fd_pass_send(peer->fd, &answer, sizeof answer, fds, count, false);
@@ -95,8 +96,9 @@ static int close_volume(struct volume *volume, bool whoever, struct err *err)
     return chunk_io_finish(&volume->io, err);
 }
 
-static int work(struct volume *volume, const struct volume_wire *message, struct err *err)
+static int work(struct volume *volume, struct volume_peer *peer, struct err *err)
 {
+    const struct volume_wire *message = &peer->message;
     switch (message->op) {
     case VOLUME_WIRE_FLUSH:
         return flush(volume, err);
@@ -104,6 +106,11 @@ static int work(struct volume *volume, const struct volume_wire *message, struct
         return resize(volume, message->arg[0], err);
     case VOLUME_WIRE_CLOSE:
         return close_volume(volume, message->arg[0] == 1, err);
+    case VOLUME_WIRE_CUT:
+        return chunk_io_cut(&volume->io, message->arg[0], (uint32_t)message->arg[1], &peer->result,
+                            err);
+    case VOLUME_WIRE_RELEASE:
+        return chunk_io_release(&volume->io, message->arg[0], err);
     default:
         return err_fail(err, ERR_UNSUPPORTED, "an operation that this program does not know");
     }
@@ -133,7 +140,7 @@ void volume_control_work(struct volume_control *control)
         }
         (void)pthread_mutex_unlock(&control->lock);
         struct err err = ERR_INIT;
-        int rc = work(control->volume, &peer->message, &err);
+        int rc = work(control->volume, peer, &err);
         (void)FAULT_POINT("volume.control-done", NULL);
         send_answer(control, peer, rc, rc < 0 ? err.text : "");
         (void)pthread_mutex_lock(&control->lock);
@@ -192,6 +199,7 @@ static void pass_on(struct volume_control *control, struct volume_peer *peer)
 {
     (void)pthread_mutex_lock(&control->lock);
     peer->busy = true;
+    peer->result = 0;
     peer->order = control->orders++;
     (void)pthread_cond_signal(&control->work);
     (void)pthread_mutex_unlock(&control->lock);
@@ -218,6 +226,8 @@ static bool serve_peer(struct volume_control *control, struct volume_peer *peer)
     case VOLUME_WIRE_FLUSH:
     case VOLUME_WIRE_RESIZE:
     case VOLUME_WIRE_CLOSE:
+    case VOLUME_WIRE_CUT:
+    case VOLUME_WIRE_RELEASE:
         pass_on(control, peer);
         return false;
     case VOLUME_WIRE_STOP:

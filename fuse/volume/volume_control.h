@@ -24,6 +24,7 @@ struct volume_peer {
     bool busy; /* the work thread has its message; the main thread leaves it alone */
     uint64_t order;
     struct volume_wire message;
+    uint64_t result; /* arg[0] of the answer */
 };
 
 struct volume_control {

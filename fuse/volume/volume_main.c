@@ -279,6 +279,8 @@ static int start(const char *directory, struct err *err)
     lock_memory();
     rc = volume_confine_rights(volume.dir_fd, err);
     if (rc == 0)
+        rc = chunk_io_begin(&volume.io, err);
+    if (rc == 0)
         rc = start_threads(err);
     if (rc == 0)
         rc = volume_confine_calls(volume.data_fd, err);

@@ -38,6 +38,7 @@ void chunk_site_start(struct chunk_site *site)
     assert_true(fd >= 0);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     check(chunk_io_open(fd, &site->live, &site->log, &site->io, &err), &err);
+    check(chunk_io_begin(&site->io, &err), &err);
 }
 
 struct absent {

@@ -335,7 +335,6 @@ static void test_resize_is_synced(void **state)
     struct volume *volume = *state;
     struct chunk_io *io = &volume->site.io;
     struct err err = ERR_INIT;
-    assert_int_equal(live_map_extend(volume->site.live_fd, 2 * VOLUME_SIZE_MIN, NULL), 0);
     reset();
     assert_int_equal(chunk_io_resize(io, 2 * VOLUME_SIZE_MIN, &err), 0);
     assert_trace("s");

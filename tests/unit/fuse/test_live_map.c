@@ -75,6 +75,15 @@ static void test_cannot_shrink(void **state)
     cleanup_fd int fd = make(SIZE);
     assert_int_equal(ftruncate(fd, 4096), -1);
     assert_int_equal(errno, EPERM);
+    /* Nor can it take more memory than it was made for. */
+    off_t end = lseek(fd, 0, SEEK_END);
+    assert_int_equal(ftruncate(fd, end + 4096), -1);
+    assert_int_equal(errno, EPERM);
+    assert_int_equal(pwrite(fd, "x", 1, end), -1);
+    assert_int_equal(errno, EPERM);
+    assert_int_equal(live_map_capacity(VOLUME_SIZE_MIN), LIVE_CAPACITY_MIN);
+    assert_int_equal(live_map_capacity(LIVE_CAPACITY_MIN), 4 * LIVE_CAPACITY_MIN);
+    assert_int_equal(live_map_capacity(VOLUME_SIZE_MAX), VOLUME_SIZE_MAX);
 }
 
 static void test_extend(void **state)
@@ -84,9 +93,10 @@ static void test_extend(void **state)
     struct live_map map;
     assert_int_equal(live_map_open(fd, false, &map, NULL), 0);
     atomic_store(&map.words[5], 55);
-    assert_true(live_map_extend(fd, SIZE + 4096, NULL) < 0);
-    assert_int_equal(live_map_extend(fd, SIZE / 2, NULL), 0); /* nothing to do */
-    assert_int_equal(live_map_extend(fd, SIZE * 8, NULL), 0);
+    assert_true(live_map_remap(&map, SIZE + 4096, NULL) < 0);
+    struct err err = ERR_INIT;
+    assert_int_equal(live_map_remap(&map, 2 * LIVE_CAPACITY_MIN, &err), -EBUSY);
+    assert_non_null(strstr(err.hint, "unmount"));
     assert_int_equal(live_map_remap(&map, SIZE * 8, NULL), 0);
     atomic_store(&map.words[SIZE * 8 / VOLUME_CHUNK - 1], 1);
     assert_int_equal(atomic_load(&map.words[5]), 55);
@@ -120,7 +130,7 @@ static void test_damage(void **state)
     memset(map.header->id, 'a', sizeof map.header->id);
     assert_refused(fd, ERR_DAMAGED);
     memset(map.header->id, 0, sizeof map.header->id);
-    static const uint64_t sizes[] = {0, SIZE + 1, SIZE + VOLUME_SIZE_UNIT, UINT64_MAX};
+    static const uint64_t sizes[] = {0, SIZE + 1, 2 * LIVE_CAPACITY_MIN, UINT64_MAX};
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
         atomic_store(&map.header->size, sizes[i]);
         assert_refused(fd, ERR_DAMAGED);
@@ -128,7 +138,12 @@ static void test_damage(void **state)
     live_map_close(&map);
     cleanup_fd int small = memfd_create("small", MFD_CLOEXEC);
     assert_refused(small, ERR_DAMAGED);
-    assert_int_equal(ftruncate(small, LIVE_MAP_HEADER_BYTES), 0);
+    static const uint64_t files[] = {LIVE_MAP_HEADER_BYTES, 1 << 20};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        assert_int_equal(ftruncate(small, (off_t)files[i]), 0);
+        assert_refused(small, ERR_DAMAGED);
+    }
+    assert_int_equal(ftruncate(small, (off_t)live_file_bytes(LIVE_CAPACITY_MIN)), 0);
     assert_refused(small, ERR_DAMAGED);
 }
 

@@ -210,12 +210,10 @@ static void random_kills_lose_nothing(void **state)
 static void it_grows_under_load(void **state)
 {
     struct worker_rig *rig = *state;
-    struct err err = ERR_INIT;
     worker_rig_serve(rig, NULL);
     struct crew *crew = crew_begin(rig);
     for (uint64_t i = 2; i < 12; i++) {
         const uint64_t size = i * WORKER_RIG_SIZE;
-        assert_int_equal(live_map_extend(rig->live_fd, size, &err), 0);
         assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_RESIZE, size, NULL), 0);
         assert_int_equal(atomic_load(&rig->live.header->size), size);
         pause_us(20000);

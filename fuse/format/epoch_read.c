@@ -1,0 +1,248 @@
+#include "epoch_read.h"
+
+#include "cleanup.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    MOVES_MAX = 1000, /* times that a chunk is elsewhere when it has been read */
+};
+
+/* A file of the volume, of whatever its owner made of it. */
+static int open_file(const struct epoch_reader *reader, const char *name, struct err *err)
+{
+    bool direct = atomic_load(&reader->live.header->data_mode) == LIVE_DATA_DIRECT;
+    int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (direct ? O_DIRECT : 0);
+    cleanup_fd int fd = openat(reader->dir_fd, name, flags);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_errno(err, errno, "cannot open %s of the volume", name);
+    if (!S_ISREG(st.st_mode))
+        return err_fail(err, ERR_DAMAGED, "%s of the volume is no regular file", name);
+    return steal_fd(&fd);
+}
+
+int epoch_reader_open(int dir_fd, int live_fd, uint64_t epoch, struct epoch_reader *ret,
+                      struct err *err)
+{
+    struct epoch_reader reader = {.dir_fd = dir_fd, .epoch = epoch, .data_fd = -1};
+    for (unsigned i = 0; i < LIVE_MAP_SLOTS; i++)
+        reader.asides[i].fd = -1;
+    int rc = live_map_open(live_fd, false, &reader.live, err);
+    if (rc < 0)
+        return rc;
+    reader.slot = epoch_slot_find(reader.live.header, epoch);
+    if (reader.slot < 0)
+        rc = err_fail(err, ERR_NOT_FOUND, "epoch %llu of the volume is not open",
+                      (unsigned long long)epoch);
+    else
+        reader.chunks = atomic_load(&reader.live.header->slots[reader.slot].size) / VOLUME_CHUNK;
+    if (rc == 0 && live_map_bytes(reader.chunks * VOLUME_CHUNK) > reader.live.mapped)
+        rc = err_fail(err, ERR_DAMAGED, "the live map has a size that cannot be");
+    if (rc == 0)
+        rc = epoch_planes_map(live_fd, &reader.planes, err);
+    if (rc == 0)
+        rc = reader.data_fd = open_file(&reader, "data", err);
+    if (rc < 0) {
+        epoch_reader_close(&reader);
+        return rc;
+    }
+    *ret = reader;
+    return 0;
+}
+
+void epoch_reader_close(struct epoch_reader *reader)
+{
+    if (!reader->live.header)
+        return;
+    for (unsigned i = 0; i < LIVE_MAP_SLOTS; i++)
+        cleanup_fdp(&reader->asides[i].fd);
+    cleanup_fdp(&reader->data_fd);
+    epoch_planes_unmap(&reader->planes);
+    live_map_close(&reader->live);
+}
+
+static uint64_t plane_word(const struct epoch_reader *reader, unsigned slot, uint64_t chunk)
+{
+    return atomic_load(&reader->planes.words[slot][chunk]);
+}
+
+/* The slot that has the chunk set aside for the epoch, and its word; -1: none. */
+static int find_aside(const struct epoch_reader *reader, uint64_t chunk, uint64_t *ret_word,
+                      uint64_t *ret_number)
+{
+    const struct live_map_header *header = reader->live.header;
+    struct epoch_slots slots;
+again:
+    epoch_slots_look(header, &slots);
+    for (unsigned i = 0; i < slots.count; i++) {
+        unsigned slot = slots.at[i].slot;
+        if (slots.at[i].number < reader->epoch)
+            continue;
+        uint64_t word = plane_word(reader, slot, chunk);
+        if (!(word & PLANE_PRESENT))
+            continue;
+        /* A slot that was released meanwhile may be another epoch's now. */
+        if (atomic_load(&header->slots[slot].number) != slots.at[i].number)
+            goto again;
+        *ret_word = word;
+        *ret_number = slots.at[i].number;
+        return (int)slot;
+    }
+    return -1;
+}
+
+static int read_fully(int fd, void *buffer, uint64_t offset)
+{
+    size_t done = 0;
+    while (done < VOLUME_CHUNK) {
+        ssize_t n = pread(fd, (char *)buffer + done, VOLUME_CHUNK - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0) { /* the end of an aside whose last bytes are a hole */
+            memset((char *)buffer + done, 0, VOLUME_CHUNK - done);
+            return 0;
+        }
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+static struct epoch_chunk chunk_of(uint32_t word, uint64_t last)
+{
+    return (struct epoch_chunk){
+        .state = live_word_state(word), .mask = word & LIVE_WORD_MASK, .last = last};
+}
+
+/* Whether a chunk in such a state has bytes here. */
+static bool has_bytes(const struct epoch_chunk *chunk)
+{
+    return chunk->state != VOLUME_ZERO && (chunk->state != VOLUME_ABSENT || chunk->mask != 0);
+}
+
+static int open_aside(struct epoch_reader *reader, unsigned slot, uint64_t number, struct err *err)
+{
+    char name[EPOCH_NAME_BYTES];
+    if (reader->asides[slot].fd >= 0 && reader->asides[slot].number == number)
+        return reader->asides[slot].fd;
+    cleanup_fdp(&reader->asides[slot].fd);
+    epoch_aside_name(slot, name);
+    reader->asides[slot].fd = open_file(reader, name, err);
+    reader->asides[slot].number = number;
+    return reader->asides[slot].fd;
+}
+
+static int read_aside(struct epoch_reader *reader, int slot, uint64_t number, uint64_t word,
+                      uint64_t chunk, void *buffer, struct epoch_chunk *ret, struct err *err)
+{
+    *ret = chunk_of((uint32_t)(word & PLANE_WORD), (word & PLANE_EPOCH) >> PLANE_EPOCH_SHIFT);
+    if (!has_bytes(ret)) {
+        memset(buffer, 0, VOLUME_CHUNK);
+        return 0;
+    }
+    int fd = open_aside(reader, (unsigned)slot, number, err);
+    int rc = fd < 0 ? fd : read_fully(fd, buffer, chunk * VOLUME_CHUNK);
+    if (fd >= 0 && rc < 0)
+        return err_errno(err, rc, "cannot read what was set aside of chunk %llu",
+                         (unsigned long long)chunk);
+    return rc;
+}
+
+static int read_data(struct epoch_reader *reader, uint64_t chunk, void *buffer,
+                     struct epoch_chunk *ret, struct err *err)
+{
+    const struct live_map *live = &reader->live;
+    uint32_t word = atomic_load(&live->words[chunk]);
+    *ret = chunk_of(word, epoch_of_word(live->header, word));
+    if (!has_bytes(ret)) {
+        memset(buffer, 0, VOLUME_CHUNK);
+        return 0;
+    }
+    int rc = read_fully(reader->data_fd, buffer, chunk * VOLUME_CHUNK);
+    return rc < 0 ? err_errno(err, rc, "cannot read chunk %llu of the volume",
+                              (unsigned long long)chunk)
+                  : 0;
+}
+
+/* After the bytes were read, as what broke it comes before what overwrites them. */
+static int check_whole(const struct epoch_reader *reader, struct err *err)
+{
+    uint32_t num = atomic_load(&reader->live.header->slots[reader->slot].broken);
+    if (num == 0)
+        return 0;
+    int rc = err_fail(err, ERR_CONFLICT,
+                      "what the volume was at the cut is lost, as it could not be set aside: %s",
+                      strerror((int)num));
+    err_hint(err, "make room on the host's disk, and begin again");
+    return rc;
+}
+
+/* Whether the slot still is what it was when the chunk was found there: what is in it may have been
+ * handed to another one, and the slot given to another epoch. */
+static bool is_still(const struct epoch_reader *reader, int slot, uint64_t number, uint64_t chunk)
+{
+    const struct live_slot *at = &reader->live.header->slots[slot];
+    uint32_t state = atomic_load(&at->state);
+    return (state == LIVE_SLOT_OPEN || state == LIVE_SLOT_KEPT) &&
+           atomic_load(&at->number) == number &&
+           (plane_word(reader, (unsigned)slot, chunk) & PLANE_PRESENT);
+}
+
+static int read_once(struct epoch_reader *reader, uint64_t chunk, void *buffer, bool *ret_moved,
+                     struct epoch_chunk *ret, struct err *err)
+{
+    uint64_t word;
+    uint64_t number;
+    *ret_moved = false;
+    int slot = find_aside(reader, chunk, &word, &number);
+    if (slot < 0) {
+        int rc = read_data(reader, chunk, buffer, ret, err);
+        if (rc < 0)
+            return rc;
+        slot = find_aside(reader, chunk, &word, &number);
+    }
+    if (slot < 0)
+        return 0;
+    int rc = read_aside(reader, slot, number, word, chunk, buffer, ret, err);
+    *ret_moved = !is_still(reader, slot, number, chunk);
+    return rc;
+}
+
+int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
+                      struct epoch_chunk *ret, struct err *err)
+{
+    if (chunk >= reader->chunks)
+        return err_fail(err, ERR_INVALID, "the volume has no chunk %llu",
+                        (unsigned long long)chunk);
+    for (int i = 0; i < MOVES_MAX; i++) {
+        bool moved;
+        struct err why = ERR_INIT;
+        int rc = read_once(reader, chunk, buffer, &moved, ret, &why);
+        if (!moved)
+            return rc < 0 ? err_pass(err, rc, &why) : check_whole(reader, err);
+        err_clear(&why);
+    }
+    return err_fail(err, ERR_CONFLICT, "chunk %llu of the volume cannot be found",
+                    (unsigned long long)chunk);
+}
+
+bool epoch_reader_is_dirty(const struct epoch_reader *reader, uint64_t chunk)
+{
+    const struct live_map_header *header = reader->live.header;
+    uint64_t word;
+    uint64_t number;
+    uint32_t now = atomic_load(&reader->live.words[chunk]);
+    uint64_t last = epoch_of_word(header, now);
+    if (find_aside(reader, chunk, &word, &number) >= 0)
+        last = (word & PLANE_EPOCH) >> PLANE_EPOCH_SHIFT;
+    return epoch_is_dirty(header, last, reader->epoch);
+}
+
+void epoch_reader_done(struct epoch_reader *reader, uint64_t chunk)
+{
+    atomic_fetch_or(&reader->planes.words[reader->slot][chunk], PLANE_DONE);
+}
