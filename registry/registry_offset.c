@@ -120,7 +120,7 @@ static uint64_t without_one_more(struct registry_offset *offset, uint64_t told)
 
 int registry_offset_told(struct registry_offset *offset, const char *range, struct err *why)
 {
-    uint64_t told;
+    uint64_t told = 0;
     if (!range) {
         if (without_get(offset))
             return 1;
