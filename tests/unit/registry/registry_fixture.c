@@ -5,6 +5,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
 int registry_fixture_setup(void **state)
 {
     struct registry_fixture *fixture = calloc(1, sizeof *fixture);
@@ -26,6 +33,30 @@ int registry_fixture_teardown(void **state)
     fake_http_stop(fixture->fake);
     free(fixture);
     return 0;
+}
+
+#define STATUS(line) "HTTP/1.1 " line "\r\nContent-Length: 0\r\n\r\n"
+
+void registry_fixture_refuses(struct registry_fixture *fixture,
+                              int (*get)(struct registry_fixture *fixture, struct err *err))
+{
+    static const struct {
+        const char *response;
+        enum err_code code;
+    } cases[] = {
+        {STATUS("404 Not Found"), ERR_NOT_FOUND},  {STATUS("401 Unauthorized"), ERR_DENIED},
+        {STATUS("403 Forbidden"), ERR_DENIED},     {STATUS("429 Too Many"), ERR_REFUSED},
+        {STATUS("500 Oops"), ERR_REFUSED},         {STATUS("416 Range"), ERR_REFUSED},
+        {STATUS("206 Partial"), ERR_REFUSED},      {"HTTP/1.1 204 Nothing\r\n\r\n", ERR_REFUSED},
+        {STATUS("304 Not Modified"), ERR_REFUSED}, {STATUS("406 Not Acceptable"), ERR_REFUSED},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct fake_http_rule rule = {"GET", "", .response = cases[i].response};
+        fake_http_set(fixture->fake, &rule, 1);
+        struct err err = ERR_INIT;
+        if (get(fixture, &err) >= 0 || err.code != cases[i].code)
+            fail_msg("%.20s: %s: %s", cases[i].response, err_code_name(err.code), err.text);
+    }
 }
 
 static int start_real(void **state, bool delete_enabled)

@@ -25,6 +25,11 @@ int registry_fixture_teardown(void **state);
         fake_http_set((fixture)->fake, rules_, sizeof rules_ / sizeof rules_[0]);                  \
     } while (0)
 
+/* Calls `get`, which makes a GET, while the server refuses it with each status, and expects the
+ * failure that belongs to it. */
+void registry_fixture_refuses(struct registry_fixture *fixture,
+                              int (*get)(struct registry_fixture *fixture, struct err *err));
+
 /* The real registry for a whole test program; *state is a struct registry_real. */
 struct registry_real {
     struct scratch *scratch;

@@ -117,6 +117,14 @@ static void blobs_are_found_without_head(void **state)
     }
 }
 
+static int get_nothing(struct registry_fixture *fixture, struct err *err)
+{
+    cleanup_buf struct buf body = BUF_INIT(100);
+    int rc = get_hello(fixture, &body, err);
+    assert_int_equal(body.len, 0);
+    return rc;
+}
+
 static void downloads(void **state)
 {
     struct registry_fixture *fixture = *state;
@@ -126,25 +134,7 @@ static void downloads(void **state)
     cleanup_buf struct buf body = BUF_INIT(100);
     assert_int_equal(get_hello(fixture, &body, NULL), 0);
     assert_string_equal(buf_str(&body), "hello");
-    static const struct {
-        const char *response;
-        enum err_code code;
-    } cases[] = {
-        {STATUS("404 Not Found"), ERR_NOT_FOUND},  {STATUS("401 Unauthorized"), ERR_DENIED},
-        {STATUS("403 Forbidden"), ERR_DENIED},     {STATUS("429 Too Many"), ERR_REFUSED},
-        {STATUS("500 Oops"), ERR_REFUSED},         {STATUS("416 Range"), ERR_REFUSED},
-        {STATUS("206 Partial"), ERR_REFUSED},      {"HTTP/1.1 204 Nothing\r\n\r\n", ERR_REFUSED},
-        {STATUS("304 Not Modified"), ERR_REFUSED},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct fake_http_rule rule = {"GET", "", .response = cases[i].response};
-        fake_http_set(fixture->fake, &rule, 1);
-        struct err err = ERR_INIT;
-        buf_free(&body);
-        assert_true(get_hello(fixture, &body, &err) < 0);
-        assert_int_equal(err.code, cases[i].code);
-        assert_int_equal(body.len, 0);
-    }
+    registry_fixture_refuses(fixture, get_nothing);
 }
 
 static int full_sink(void *arg, const void *bytes, size_t len, struct err *err)

@@ -111,26 +111,17 @@ static void other_answers_are_no_manifests(void **state)
     }
 }
 
+static int get_nothing(struct registry_fixture *fixture, struct err *err)
+{
+    struct remote_manifest manifest = {0};
+    int rc = get(fixture, "t", &manifest, err);
+    assert_null(manifest.bytes);
+    return rc;
+}
+
 static void refusals_have_their_codes(void **state)
 {
-    struct registry_fixture *fixture = *state;
-    static const struct {
-        const char *response;
-        enum err_code code;
-    } cases[] = {
-        {STATUS("404 Not Found"), ERR_NOT_FOUND},    {STATUS("401 Unauthorized"), ERR_DENIED},
-        {STATUS("403 Forbidden"), ERR_DENIED},       {STATUS("429 Too Many"), ERR_REFUSED},
-        {STATUS("500 Oops"), ERR_REFUSED},           {"HTTP/1.1 204 Nothing\r\n\r\n", ERR_REFUSED},
-        {STATUS("406 Not Acceptable"), ERR_REFUSED},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct fake_http_rule rule = {"GET", "", .response = cases[i].response};
-        fake_http_set(fixture->fake, &rule, 1);
-        struct remote_manifest manifest;
-        struct err err = ERR_INIT;
-        assert_true(get(fixture, "t", &manifest, &err) < 0);
-        assert_int_equal(err.code, cases[i].code);
-    }
+    registry_fixture_refuses(*state, get_nothing);
 }
 
 static void size_is_bounded(void **state)

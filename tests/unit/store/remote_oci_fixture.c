@@ -18,6 +18,13 @@ struct remote *remote_oci_fixture_open(const struct store_fixture *fixture)
     return remote;
 }
 
+struct sample_image remote_oci_fixture_image(struct store_fixture *fixture, const char *text)
+{
+    struct sample_image image = {.bytes = NULL};
+    sample_image_make(fixture->scratch, fixture->blobs, text, &image);
+    return image;
+}
+
 int remote_oci_fixture_push_blobs(struct remote *remote, struct store_fixture *fixture,
                                   const char *repository, const struct sample_image *image,
                                   struct err *err)

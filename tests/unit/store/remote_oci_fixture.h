@@ -17,6 +17,8 @@ static inline void remote_closep(struct remote **remote)
 
 /* The remote in the directory "r" of the scratch directory. */
 struct remote *remote_oci_fixture_open(const struct store_fixture *fixture);
+/* An image of one file with this text, in the store; cleanup_sample_image frees it. */
+struct sample_image remote_oci_fixture_image(struct store_fixture *fixture, const char *text);
 /* Layer and config of an image, without a manifest. */
 int remote_oci_fixture_push_blobs(struct remote *remote, struct store_fixture *fixture,
                                   const char *repository, const struct sample_image *image,

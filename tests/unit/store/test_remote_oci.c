@@ -73,8 +73,7 @@ static void test_push_and_pull(void **state)
     struct store_fixture *fixture = *state;
     struct blobs *blobs = fixture->blobs;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     struct remote_upload upload = {.anew = false};
     assert_ok(remote_push_blob(remote, "images/a", blobs, &image.layer, NULL, NULL, &upload, &err),
@@ -126,8 +125,7 @@ static void test_manifest_before_its_blobs_is_refused(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_fails(
         remote_manifest_put(remote, "a", "1", OCI_MEDIA_MANIFEST, image.bytes, image.len, &err),
@@ -168,8 +166,7 @@ static void test_manifest_makes_its_blobs_durable(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
     sync_spy_forget();
@@ -203,8 +200,7 @@ static void test_damaged_remote_blob_is_noticed(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
     const char *layer = store_text("r/blobs/sha256/%s", digest_hex(&image.layer).s);
@@ -251,10 +247,8 @@ static void test_tags_are_unique_and_deleted_by_digest(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    cleanup_sample_image struct sample_image two = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
+    cleanup_sample_image struct sample_image two = remote_oci_fixture_image(fixture, "two\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     struct remote_manifest manifest;
     assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &one, &err), err);
@@ -305,8 +299,7 @@ static void test_bad_index_is_never_written_over(void **state)
                                         "{\"schemaVersion\":2,\"manifests\":[{\"digest\":1}]}",
                                         "{\"schemaVersion\":3,\"manifests\":[]}"};
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -336,8 +329,7 @@ static void test_entries_of_other_tools_are_kept(void **state)
         "{\"mediaType\":\"a/b\",\"digest\":\"sha512:02\",\"size\":1,\"annotations\":{"
         "\"org.opencontainers.image.ref.name\":\"twice:1\"}}]}";
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     scratch_write(fixture->scratch, "r/index.json", text, (long)strlen(text));
     assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &image, &err), err);
@@ -377,8 +369,7 @@ static int put_many(struct store_fixture *fixture, const struct sample_image *im
 static void test_no_tag_is_lost_among_many_writers(void **state)
 {
     struct store_fixture *fixture = *state;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
     pid_t pids[WRITERS];
     for (int i = 0; i < WRITERS; i++) {
         pids[i] = fork();
@@ -397,10 +388,8 @@ static void test_kill_leaves_a_readable_index(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    cleanup_sample_image struct sample_image two = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
+    cleanup_sample_image struct sample_image two = remote_oci_fixture_image(fixture, "two\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push(remote, fixture, "a", "1", &one, &err), err);
     assert_ok(remote_oci_fixture_push_blobs(remote, fixture, "a", &two, &err), err);
@@ -436,8 +425,7 @@ static void test_failed_publish_leaves_the_old_entry(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     pid_t pid = fork();
     if (pid == 0) {
@@ -454,8 +442,7 @@ static void test_waits_for_the_lock(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push(remote, fixture, "a", "0", &image, &err), err);
     cleanup_fd int lock = openat(fixture->scratch->fd, "r/.varve/lock", O_RDWR | O_CLOEXEC);
@@ -506,10 +493,8 @@ static void test_stock_tools_read_it(void **state)
     struct store_fixture *fixture = *state;
     const struct scratch *scratch = fixture->scratch;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    cleanup_sample_image struct sample_image other = {.bytes = NULL};
-    sample_image_make(scratch, fixture->blobs, "other\n", &other);
-    sample_image_make(scratch, fixture->blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
+    cleanup_sample_image struct sample_image other = remote_oci_fixture_image(fixture, "other\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push(remote, fixture, "images/debian", "12", &image, &err), err);
     assert_ok(remote_oci_fixture_push(remote, fixture, "team/images/app__x", "_1", &other, &err),
@@ -535,8 +520,7 @@ static void test_what_stock_tools_write_is_read(void **state)
     struct store_fixture *fixture = *state;
     const struct scratch *scratch = fixture->scratch;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image image = {.bytes = NULL};
-    sample_image_make(scratch, fixture->blobs, "hello\n", &image);
+    cleanup_sample_image struct sample_image image = remote_oci_fixture_image(fixture, "hello\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push(remote, fixture, "images/a", "1", &image, &err), err);
     const char *layout = store_text("%s/r", scratch->path);

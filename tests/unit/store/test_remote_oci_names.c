@@ -68,10 +68,8 @@ static void test_compare_and_swap(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    cleanup_sample_image struct sample_image two = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
+    cleanup_sample_image struct sample_image two = remote_oci_fixture_image(fixture, "two\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push_blobs(remote, fixture, "a", &one, &err), err);
     assert_fails(swap(remote, "head", &one.manifest, &one, &err), err, ERR_CONFLICT,
@@ -181,8 +179,7 @@ static void test_tags(void **state)
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
     struct remote_tags tags;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_tags_list(remote, "a", NULL, NULL, &tags, &err), err);
     assert_int_equal(tags.count, 0);
@@ -206,10 +203,8 @@ static void test_a_tag_goes_alone(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    cleanup_sample_image struct sample_image two = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
-    sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
+    cleanup_sample_image struct sample_image two = remote_oci_fixture_image(fixture, "two\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
@@ -255,8 +250,7 @@ static struct digest push_index(struct remote *remote, const char *tag,
 static void test_deleting_looks_around(void **state)
 {
     struct store_fixture *fixture = *state;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
@@ -285,8 +279,7 @@ static void test_nothing_comes_between_look_and_delete(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
@@ -304,8 +297,7 @@ static void test_a_kill_takes_no_name_away(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     push(remote, fixture, "s2", &one);
@@ -335,8 +327,7 @@ static void test_the_wait_for_the_lock_can_be_ended(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     cleanup_fd int lock = openat(fixture->scratch->fd, "r/.varve/lock", O_RDWR | O_CLOEXEC);
@@ -367,8 +358,7 @@ static void test_referrers(void **state)
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
     struct remote_referrers referrers;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     assert_ok(remote_referrers_list(remote, "a", &one.manifest, NULL, NULL, NULL, &referrers, &err),
@@ -412,8 +402,7 @@ static void test_hostile_layouts(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     char byte;
@@ -456,8 +445,7 @@ static void test_an_index_that_is_no_file(void **state)
 {
     struct store_fixture *fixture = *state;
     struct err err = ERR_INIT;
-    cleanup_sample_image struct sample_image one = {.bytes = NULL};
-    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     push(remote, fixture, "s1", &one);
     const char *index = store_text("%s/r/index.json", fixture->scratch->path);
