@@ -288,9 +288,9 @@ static int mend(struct registry_sender *sender, int step, uint64_t len, bool clo
     }
 }
 
-/* A chunk that was not taken, or that brought nothing. */
-static int mend_chunk(struct registry_sender *sender, int step,
-                      const struct registry_session_body *body, struct err *err)
+/* A body that was not taken, or that brought nothing: as mend(). */
+static int mend_body(struct registry_sender *sender, int step,
+                     const struct registry_session_body *body, bool closing, struct err *err)
 {
     struct registry_session *session = &sender->session;
     bool refused =
@@ -300,12 +300,13 @@ static int mend_chunk(struct registry_sender *sender, int step,
     if (refused && body->offset < session->offset.taken &&
         registry_offset_count(&session->offset, sender->source.first))
         return use_offset(sender, err); /* it says that it lacks them, and does not want them */
-    int rc = mend(sender, step, body->size, false, err);
-    if (rc != 0 || !other_range || !session->location || session->offset.at != body->offset)
+    int rc = mend(sender, step, body->size, closing, err);
+    if (rc != 0 || !other_range || body->size == 0 || !session->location ||
+        session->offset.at != body->offset)
         return rc;
     if (registry_offset_deny(&session->offset, sender->source.first))
         return use_offset(sender, err);
-    if (body->size <= least_chunk(sender))
+    if (body->size <= least_chunk(sender) || sender->no_patch)
         return 0;
     /* 416, though this is its offset: some mean by it that there are too many bytes. */
     return shrink(sender, body->size, err);
@@ -339,7 +340,7 @@ static int send_chunk(struct registry_sender *sender, struct err *err)
     if (step < 0)
         return step;
     if (step != REGISTRY_STEP_DONE)
-        return mend_chunk(sender, step, &body, err);
+        return mend_body(sender, step, &body, false, err);
     if (session->offset.best > best)
         sender->asks = 0;
     if (sender->shrunk)
@@ -359,7 +360,7 @@ static int close_session(struct registry_sender *sender, struct err *err)
     if (step < 0)
         return step;
     if (step != REGISTRY_STEP_DONE)
-        return mend(sender, step, body.size, true, err);
+        return mend_body(sender, step, &body, true, err);
     learn_success(sender);
     return 1;
 }

@@ -71,7 +71,7 @@ struct registry_sender {
     bool no_patch;  /* chunks are no way */
     bool switched;  /* the other way was tried and did not suit */
     bool unsuited;  /* the registry showed by its answers that the first way does not suit it */
-    bool answered;  /* the last chunk that was not taken had an answer */
+    bool answered;  /* the last body that was not taken had an answer */
     int asks;       /* times that the offset was another, without progress */
     int restarts;   /* sessions that were lost */
     bool hopeless;  /* another attempt would not get further in this session */

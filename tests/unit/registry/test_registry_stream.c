@@ -170,6 +170,7 @@ static void small_ones_have_all_ways(void **state)
          "'end':'close'}]}",
          0, 2, 2},
         {"{'settings':{'body_max':1048576}}", 2, 2, 1},
+        {"{'settings':{'body_max':1048576,'body_max_status':416}}", 2, 2, 1},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         fake_fixture_renew(fixture);

@@ -74,6 +74,24 @@ static void registries_that_are_not_as_specified(void **state)
     }
 }
 
+/* What was to go in one body goes in chunks. */
+static void a_whole_that_is_too_large(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const int statuses[] = {413, 416};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        char config[128];
+        snprintf(config, sizeof config, "{'settings':{'body_max':%d,'body_max_status':%d}}",
+                 CHUNK / 2, statuses[i]);
+        fake_fixture_renew(fixture);
+        fake_fixture_config(fixture, config);
+        assert_int_equal(fake_fixture_pushed(fixture, config, "a/n", large, CHUNK).restarts, 0);
+        assert_int_equal(fake_fixture_count(fixture, "PATCH"), 2);
+        assert_int_equal(fake_fixture_count(fixture, "POST"), 1);
+        assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
+    }
+}
+
 /* Another attempt, of a client that knows nothing, with one that counts one byte too many. */
 static void a_session_with_one_byte_too_many(void **state)
 {
@@ -138,11 +156,9 @@ static void wrong_digests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(losses_have_an_end),
-        test(registries_that_are_not_as_specified),
-        test(a_session_with_one_byte_too_many),
-        test(a_session_that_is_of_no_use),
-        test(wrong_digests),
+        test(losses_have_an_end),          test(registries_that_are_not_as_specified),
+        test(a_whole_that_is_too_large),   test(a_session_with_one_byte_too_many),
+        test(a_session_that_is_of_no_use), test(wrong_digests),
     };
     large = fake_fixture_large();
     return large ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
