@@ -86,6 +86,13 @@ static int reap(uint32_t object, int *ret_same)
     return count;
 }
 
+bool deadline_child_hangs(const char *object)
+{
+    int same;
+    (void)reap(number_of(object), &same);
+    return same > 0;
+}
+
 int deadline_child_reap(void)
 {
     int same;
@@ -178,7 +185,8 @@ static int begin(const struct deadline_child *child, struct err *err)
         return err_fail(err, ERR_INTERNAL, "too many descriptors to %s", child->what);
     int same;
     int count = reap(number_of(child->object), &same);
-    if (count < DEADLINE_CHILD_LEFT_MAX && same < DEADLINE_CHILD_SAME_MAX)
+    int most = child->spare ? DEADLINE_CHILD_OTHERS_MAX : DEADLINE_CHILD_LEFT_MAX;
+    if (count < most && same < DEADLINE_CHILD_SAME_MAX)
         return 0;
     bool own = same >= DEADLINE_CHILD_SAME_MAX;
     int rc = err_fail(err, ERR_CONFLICT, "cannot %s: %d earlier calls%s%s hang", child->what,

@@ -20,12 +20,14 @@
 #include "confine.h"
 #include "err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 enum {
     DEADLINE_CHILD_RESULT_MAX = 4096, /* bytes that a function can give back */
     DEADLINE_CHILD_LEFT_MAX = 64,
+    DEADLINE_CHILD_OTHERS_MAX = 32, /* of those that are left, before a spare call is refused */
     DEADLINE_CHILD_SAME_MAX = 8,
     DEADLINE_CHILD_KEEP_MAX = 8,
     DEADLINE_CHILD_EACH_MS = 5000,
@@ -45,6 +47,7 @@ struct deadline_child {
     const char *what;   /* for messages: "unmount /srv/a" */
     const char *object; /* what it may hang on, for the limit: a path, a device; may be NULL */
     int wait_ms;
+    bool spare;       /* whoever asks may choose the object: such calls leave places for others */
     const char *hint; /* what to do when the time is over; may be NULL */
     const int *keep;  /* descriptors that the child needs; borrowed. A tool has them as 3, 4, ... */
     size_t keep_count;             /* at most DEADLINE_CHILD_KEEP_MAX */
@@ -77,5 +80,7 @@ int deadline_child_tool(const struct deadline_child *child, const char *const *a
 /* From here on no call, also one that is under way, waits for more than DEADLINE_CHILD_STOP_MS;
  * what is cut short by that is ERR_INTERRUPTED. For the end of the program. */
 void deadline_child_stop(void);
+/* Whether a call for the object was left behind and has not ended. */
+bool deadline_child_hangs(const char *object);
 /* Takes away those that were left behind and have ended; returns how many have not. */
 int deadline_child_reap(void);

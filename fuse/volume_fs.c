@@ -229,7 +229,7 @@ int volume_fs_sync(const char *path, dev_t device, int wait_ms, struct err *err)
 }
 
 /* What the kernel counts for the file system in sysfs; 0 where it does not. */
-static uint64_t count_errors(dev_t device)
+uint64_t volume_fs_errors(dev_t device)
 {
     char path[96];
     char target[256];
@@ -257,7 +257,7 @@ static int call_space(void *arg, void *result, int *ret_fd, struct err *err)
                : 0;
 }
 
-static struct volume_fs_space space_of(const struct statfs *fs, dev_t device)
+static struct volume_fs_space space_of(const struct statfs *fs)
 {
     uint64_t unit = (uint64_t)fs->f_frsize;
     return (struct volume_fs_space){.size = (uint64_t)fs->f_blocks * unit,
@@ -265,7 +265,6 @@ static struct volume_fs_space space_of(const struct statfs *fs, dev_t device)
                                     .free = (uint64_t)fs->f_bavail * unit,
                                     .inodes = (uint64_t)fs->f_files,
                                     .inodes_used = (uint64_t)(fs->f_files - fs->f_ffree),
-                                    .errors = count_errors(device),
                                     .read_only = ((unsigned long)fs->f_flags & ST_RDONLY) != 0};
 }
 
@@ -276,7 +275,7 @@ int volume_fs_space(const char *path, dev_t device, struct volume_fs_space *ret,
     int rc = run("ask a volume for its space", LOOK_MS, call_space, &args, &fs, sizeof fs, err);
     if (rc < 0)
         return rc;
-    *ret = space_of(&fs, device);
+    *ret = space_of(&fs);
     return 0;
 }
 
@@ -308,7 +307,7 @@ int volume_fs_spaces(const struct volume_fs_place *places, size_t count,
     for (size_t i = 0; i < count; i++) {
         ret_known[i] = rcs[i] >= 0;
         if (ret_known[i])
-            ret[i] = space_of(&fs[i], places[i].device);
+            ret[i] = space_of(&fs[i]);
     }
     return 0;
 }

@@ -74,11 +74,14 @@ struct volume_fs_space {
     uint64_t free;
     uint64_t inodes;
     uint64_t inodes_used;
-    uint64_t errors; /* that the kernel has noted in this file system */
     bool read_only;
 };
 /* Never waits for the device, but for what lies above the path it may. */
 int volume_fs_space(const char *path, dev_t device, struct volume_fs_space *ret, struct err *err);
+
+/* How many errors the kernel has noted in the ext4 that lives on the device; e2fsck sets that back.
+ * Asks nobody who may not answer. */
+uint64_t volume_fs_errors(dev_t device);
 
 struct volume_fs_place {
     const char *path;

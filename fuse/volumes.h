@@ -113,10 +113,13 @@ struct volume_status {
                       not attached */
     uint64_t read_bytes, write_bytes; /* since attach, both only grow */
     uint64_t reads, writes;           /* the same in requests */
-    bool suspected; /* requests wait, and for a while none has been answered: volumes_probe() */
-    bool resends;   /* a worker's death is invisible (Linux 6.9) */
-    bool locked;    /* its memory could be locked */
-    bool direct;    /* `data` is written with direct I/O */
+    bool lost;        /* attached, but keeper is gone and the worker does not say anything: most of
+                         this is not known */
+    int unsynced_num; /* an unmount went on although its sync failed with this errno; 0 */
+    bool suspected;   /* requests wait, and for a while none has been answered: volumes_probe() */
+    bool resends;     /* a worker's death is invisible (Linux 6.9) */
+    bool locked;      /* its memory could be locked */
+    bool direct;      /* `data` is written with direct I/O */
     bool fenced;
     bool failed;    /* a sync of the host's disk has failed: nothing that is written now would be
                        kept, and the volume can only be abandoned */
@@ -140,7 +143,9 @@ int volumes_attach(struct volumes *volumes, const char *id, struct err *err);
  * no room for that. */
 int volumes_mount(struct volumes *volumes, const char *id, const char *path, bool read_only,
                   bool check, struct err *err);
-/* Flushes and unmounts from `path`. ERR_CONFLICT names the processes that use it, or says that
+/* Flushes and unmounts from `path`. A sync that fails because of the disk is not repeated, as the
+ * kernel would say that all is well then: what it has lost is lost, and the unmount goes on
+ * (volume_status.unsynced_num). ERR_CONFLICT names the processes that use it, or says that
  * somebody has frozen it (volume_frozen.h): that stays mounted until he thaws it. Not mounted is no
  * failure, but for one that is frozen and that somebody has unmounted. */
 int volumes_unmount(struct volumes *volumes, const char *id, const char *path, struct err *err);
@@ -188,12 +193,17 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
  * there. Reads the mount table alone. */
 int volumes_is_mounted(struct volumes *volumes, const char *id, const char *path, bool *ret,
                        struct err *err);
+/* What the host's disk says of a volume, attached or not, and no worker can change alone: the size
+ * in volume.json (the new one while it grows), and the bytes that the file `data` takes. */
+int volumes_record(struct volumes *volumes, const char *id, uint64_t *ret_size,
+                   uint64_t *ret_stored, struct err *err);
 /* A place where the ext4 of a volume is to be. */
 struct volumes_place {
     const char *id;
     const char *path;
     dev_t device_dev; /* of volume_status */
     bool mounted;     /* found, as volumes_is_mounted() does */
+    bool read_only;   /* its file system takes no writes: so it is mounted, or it met an error */
     bool known;       /* the next one is: somebody answered in time */
     struct volume_fs_space space;
 };
@@ -212,6 +222,9 @@ int volumes_fence(struct volumes *volumes, const char *id, uint64_t life, const 
  * (before Linux 6.9), ERR_CONFLICT (it waits for the host's disk): it does not answer, and to kill
  * it would not help. Waits for KEEPER_SILENCE_S at most; needs nothing that others may have. */
 int volumes_probe(struct volumes *volumes, const char *id, uint64_t life, struct err *err);
+/* Whether the worker of one whose descriptors nobody has given us (`lost`) answers the kernel all
+ * the same; then it counts as served up to now. Waits as volumes_probe() does. */
+bool volumes_answers(struct volumes *volumes, const char *id);
 /* Nobody has served it for too long: what waits for it ends with an error, and it is `dead`: 1. 0:
  * this `life` has ended, or somebody serves it by now. */
 int volumes_give_up(struct volumes *volumes, const char *id, uint64_t life);
@@ -236,8 +249,9 @@ int volumes_each(struct volumes *volumes, volumes_take *take, void *arg, struct 
  * `timeout_ms` (1000 is right: other things are looked at once a call), and mends a dead keeper as
  * soon as its socket hangs up. Events go to `take`, in this thread with no lock held
  * ("worker-restarted", "worker-refused", "worker-failed", "worker-silent", "keeper-restarted",
- * "keeper-silent", "volume-dead", "volume-sync-failed"); `id` is NULL for those of keeper. One
- * whose worker refuses is given up at once, as nobody will serve it. */
+ * "keeper-silent", "volume-dead", "volume-sync-failed", "volume-errors", "volume-read-only"); `id`
+ * is NULL for those of keeper. One whose worker refuses is given up at once, as nobody will serve
+ * it. */
 typedef void volumes_event(void *arg, const char *id, const char *event, const char *detail);
 void volumes_watch(struct volumes *volumes, int timeout_ms, volumes_event *take, void *arg);
 /* From here on nothing waits long for a volume, as the program is to end: what is under way fails

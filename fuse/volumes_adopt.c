@@ -81,6 +81,21 @@ static void from_keeper(struct volumes *volumes)
 
 /* --- workers --- */
 
+/* Whether its FUSE mount is there, and what is. */
+static bool look_at_mount(struct volumes *volumes, struct volume *volume)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device;
+    volume_mount_path(volumes, volume->id, path);
+    bool mounted = volume_mount_look(path, &device, NULL) > 0;
+    if (mounted)
+        (void)volume_loop_look(volumes, volume, NULL);
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->fuse_dev = mounted ? device : 0;
+    (void)pthread_mutex_unlock(&volumes->table);
+    return mounted;
+}
+
 /* One whose descriptors keeper hadn't. `asked` as for worker_client_attach(). */
 static int hear_worker(struct volumes *volumes, struct volume *volume, int asked, int wait_ms)
 {
@@ -93,10 +108,13 @@ static int hear_worker(struct volumes *volumes, struct volume *volume, int asked
         return 0;
     /* Somebody listens who does not answer: a worker that is stopped. */
     bool lost = why.code == ERR_UNREACHABLE;
+    if (lost) /* who gives it up ends this connection */
+        (void)look_at_mount(volumes, volume);
     (void)pthread_mutex_lock(&volumes->table);
-    volume->lost = lost;
+    bool told = volume->lost || volume->dead;
+    volume->lost = lost && !volume->dead;
     (void)pthread_mutex_unlock(&volumes->table);
-    if (why.code != ERR_NOT_FOUND)
+    if (why.code != ERR_NOT_FOUND && !told)
         log_event(LOG_WARN, "volume-not-adopted", "volume", volume->id, "why", why.text, NULL);
     return rc;
 }
@@ -104,15 +122,9 @@ static int hear_worker(struct volumes *volumes, struct volume *volume, int asked
 /* A mount that nobody serves. */
 static void look_dead(struct volumes *volumes, struct volume *volume)
 {
-    char path[VOLUMES_PATH_MAX];
-    dev_t device;
-    volume_mount_path(volumes, volume->id, path);
-    bool mounted = volume_mount_look(path, &device, NULL) > 0;
-    if (mounted)
-        (void)volume_loop_look(volumes, volume, NULL);
+    bool mounted = look_at_mount(volumes, volume);
     (void)pthread_mutex_lock(&volumes->table);
     volume->dead = mounted;
-    volume->fuse_dev = mounted ? device : 0;
     (void)pthread_mutex_unlock(&volumes->table);
     if (mounted)
         log_event(LOG_WARN, "volume-dead", "volume", volume->id, NULL);

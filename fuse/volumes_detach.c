@@ -106,6 +106,8 @@ int volume_take_down(struct volumes *volumes, struct volume *volume, struct err 
     volume->detaching = false;
     volume->dead = false;
     volume->lost = false;
+    volume->unserved_ms = 0;
+    volume->unsynced_num = 0;
     volume->life = 0;
     volume->ending = false;
     (void)pthread_mutex_unlock(&volumes->table);

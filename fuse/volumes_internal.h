@@ -62,6 +62,7 @@ struct volume {
     _Atomic bool dead;   /* the watching thread sets it under `table` alone */
     bool lost;           /* mounted and served, but nobody has given us the descriptors yet */
     int64_t unserved_ms; /* since when no worker serves, as the watching thread saw; 0: one does */
+    int unsynced_num;    /* errno of a sync at whose failure an unmount went on; 0 */
 
     /* Of the watching thread alone, but for take_fds(), which begins them anew; table. */
     uint64_t seen_starts;
@@ -74,7 +75,8 @@ struct volume {
     uint64_t unserved_starts; /* of workers, at `unserved_ms` */
     /* Of the watching thread alone. */
     uint64_t told_life; /* what follows was told of this one */
-    bool told_silent, told_dead, told_refused, told_failed, told_unserved;
+    bool told_silent, told_dead, told_refused, told_failed, told_unserved, told_lost;
+    bool told_io, told_fs;
 };
 
 struct volumes {

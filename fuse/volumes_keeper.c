@@ -68,7 +68,8 @@ static int give(struct volumes *volumes, const struct volume *volume, struct err
     return rc < 0 ? err_wrap(err, rc, "cannot give volume %s to keeper", volume->id) : 0;
 }
 
-/* What fails for one volume doesn't stop the others (I9), and is tried again. */
+/* What fails for one volume doesn't stop the others (I9), and is tried again. A keeper that stops
+ * answering would be waited for by each: it is replaced, and the next one is given all. */
 static int give_all(struct volumes *volumes, struct err *err)
 {
     size_t count;
@@ -76,11 +77,13 @@ static int give_all(struct volumes *volumes, struct err *err)
     if (!all)
         return err_errno(err, ENOMEM, "cannot give the volumes to keeper");
     int first = 0;
+    bool answers = true;
     for (size_t i = 0; i < count; i++) {
         struct err one = ERR_INIT;
-        int rc = give(volumes, all[i], &one);
+        int rc = answers ? give(volumes, all[i], &one) : 0;
         if (rc < 0) {
             log_event(LOG_ERROR, "keeper-not-told", "volume", all[i]->id, "why", one.text, NULL);
+            answers = one.code != ERR_UNREACHABLE;
             if (first == 0)
                 first = err_pass(err, rc, &one);
         }

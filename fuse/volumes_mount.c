@@ -235,28 +235,38 @@ static int in_use(dev_t device, const char *path, enum user *ret_user, struct er
     return rc;
 }
 
-/* Nothing that is written now would be kept: it is fenced, the host's disk has failed, or ext4 has
- * met an error. */
-static bool is_given_up(const struct volume *volume, const char *path)
+/* Nothing that is written now would be kept, and somebody has been told: it is fenced, or the
+ * host's disk has failed. */
+static bool is_given_up(const struct volume *volume)
 {
-    struct volume_fs_space space;
     const struct live_map_header *header = volume->live.header;
-    if (header && ((atomic_load(&header->orders) & LIVE_ORDER_FENCED) != 0 ||
-                   (atomic_load(&header->facts) & LIVE_FACT_FAILED) != 0))
-        return true;
-    return volume_fs_space(path, volume->device_dev, &space, NULL) == 0 &&
-           (space.read_only || space.errors > 0);
+    return header && ((atomic_load(&header->orders) & LIVE_ORDER_FENCED) != 0 ||
+                      (atomic_load(&header->facts) & LIVE_FACT_FAILED) != 0);
 }
 
-/* What fails here would be lost without a word in the unmount. */
-static int sync_fs(const struct volume *volume, const char *path, struct err *err)
+/* What the disk or ext4 says of what was written. The kernel says it once. */
+static bool is_loss(const struct err *why)
+{
+    return why->num == EIO || why->num == ENOSPC || why->num == EDQUOT || why->num == EROFS ||
+           why->num == EUCLEAN;
+}
+
+/* What fails here would be lost without a word in the unmount. Asked again the kernel would say
+ * that all is well. */
+static int sync_fs(struct volumes *volumes, struct volume *volume, const char *path,
+                   struct err *err)
 {
     struct err why = ERR_INIT;
     int rc = volume_fs_sync(path, volume->device_dev, VOLUMES_SYNC_MS, &why);
+    bool told = is_given_up(volume);
+    bool late = why.code == ERR_UNREACHABLE || why.code == ERR_INTERRUPTED;
+    if (rc < 0 && (late || (!told && !is_loss(&why))))
+        return err_pass(err, rc, &why);
+    (void)pthread_mutex_lock(&volumes->table);
+    volume->unsynced_num = rc < 0 && !told ? why.num : 0;
+    (void)pthread_mutex_unlock(&volumes->table);
     if (rc == 0)
         return 0;
-    if (why.code == ERR_UNREACHABLE || why.code == ERR_INTERRUPTED || !is_given_up(volume, path))
-        return err_pass(err, rc, &why);
     log_event(LOG_WARN, "volume-not-synced", "volume", volume->id, "why", why.text, NULL);
     return 0;
 }
@@ -322,7 +332,7 @@ static int unmount(struct volumes *volumes, struct volume *volume, const char *p
     rc = check_thawed(device, path, err);
     /* Here, so that what an unmount does at its end is short. */
     if (rc == 0)
-        rc = sync_fs(volume, path, err);
+        rc = sync_fs(volumes, volume, path, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-unmount.synced", err);
     if (rc == 0)

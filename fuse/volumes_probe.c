@@ -69,6 +69,33 @@ static int call_statfs(void *arg, void *result, int *ret_fd, struct err *err)
     return 0;
 }
 
+/* deadline_child_call */
+static int call_answers(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    struct statfs fs;
+    (void)result;
+    (void)ret_fd;
+    return statfs(arg, &fs) < 0 ? err_errno(err, errno, "no answer") : 0;
+}
+
+bool volumes_answers(struct volumes *volumes, const char *id)
+{
+    char path[VOLUMES_PATH_MAX];
+    volume_mount_path(volumes, id, path);
+    const struct deadline_child child = {
+        .what = "ask a worker", .object = path, .wait_ms = silence_ms(), .hint = hint};
+    bool answers = deadline_child_run(&child, call_answers, path, NULL, 0, NULL, NULL) == 0;
+    struct volume *volume = answers ? volume_pin(volumes, id, VOLUME_ANY_LIFE) : NULL;
+    if (volume) {
+        (void)pthread_mutex_lock(&volumes->table);
+        if (volume->lost && volume->unserved_ms > 0)
+            volume->unserved_ms = clock_now_ms();
+        (void)pthread_mutex_unlock(&volumes->table);
+        volume_unpin(volumes, volume);
+    }
+    return answers;
+}
+
 /* Whether any thread waits for a disk: killed, it would end no sooner, nor its successor begin. */
 static bool waits_for_disk(pid_t pid)
 {
@@ -120,8 +147,9 @@ int volumes_probe(struct volumes *volumes, const char *id, uint64_t life, struct
     const struct deadline_child child = {
         .what = "ask a worker", .object = path, .wait_ms = silence_ms(), .hint = hint};
     int rc = deadline_child_run(&child, call_statfs, path, NULL, 0, NULL, &why);
-    /* Too many of them hang: none has been answered. */
-    bool silent = rc < 0 && (why.code == ERR_UNREACHABLE || why.code == ERR_CONFLICT);
+    /* One that was not asked, as too many calls hang, is silent if it has answered none of them. */
+    bool silent = rc < 0 && (why.code == ERR_UNREACHABLE ||
+                             (why.code == ERR_CONFLICT && deadline_child_hangs(path)));
     /* Only now, as the end of this life would have waited for the answer. */
     struct volume *volume = volume_pin(volumes, id, life);
     if (!volume)

@@ -83,6 +83,20 @@ static int from_disk(const struct volumes *volumes, const char *id, struct volum
     return 0;
 }
 
+int volumes_record(struct volumes *volumes, const char *id, uint64_t *ret_size,
+                   uint64_t *ret_stored, struct err *err)
+{
+    struct volume_status status = {0};
+    int rc = volume_json_check_id(id, err);
+    if (rc == 0)
+        rc = from_disk(volumes, id, &status, err);
+    if (rc < 0)
+        return rc;
+    *ret_size = status.size;
+    *ret_stored = status.local;
+    return 0;
+}
+
 /* Who unmounts by hand, without us, makes it go. */
 static bool loop_is_ours(const struct volumes *volumes, const char *id, const char *device)
 {
@@ -111,6 +125,8 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
         (void)snprintf(status.device, sizeof status.device, "%s", volume->device);
         status.device_dev = volume->device_dev;
         status.suspected = volume->suspected;
+        status.lost = volume->lost;
+        status.unsynced_num = volume->unsynced_num;
         status.life = volume->ending ? 0 : volume->life;
         if (volume->unserved_ms > 0)
             status.unserved_ns = since((uint64_t)volume->unserved_ms * NS_PER_MS);
@@ -135,6 +151,13 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
 
 /* --- many --- */
 
+/* An ext4 that met an error is "emergency_ro" since Linux 6.15, and "ro" before. */
+static bool takes_writes(const char *super_options)
+{
+    return !mountinfo_has_option(super_options, "ro") &&
+           !mountinfo_has_option(super_options, "emergency_ro");
+}
+
 static int find_mounts(struct volumes_place *places, size_t count, struct err *err)
 {
     cleanup_mountinfo struct mountinfo info = MOUNTINFO_INIT;
@@ -143,8 +166,10 @@ static int find_mounts(struct volumes_place *places, size_t count, struct err *e
     while (rc >= 0 && (rc = mountinfo_next(&info, &entry, err)) > 0) {
         dev_t device = makedev(entry.dev_major, entry.dev_minor);
         for (size_t i = 0; i < count; i++)
-            if (places[i].device_dev == device && strcmp(places[i].path, entry.point) == 0)
+            if (places[i].device_dev == device && strcmp(places[i].path, entry.point) == 0) {
                 places[i].mounted = true;
+                places[i].read_only = !takes_writes(entry.super_options);
+            }
     }
     return rc;
 }
@@ -178,7 +203,7 @@ int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t c
     struct err why = ERR_INIT;
     (void)volumes;
     for (size_t i = 0; i < count; i++)
-        places[i].mounted = places[i].known = false;
+        places[i].mounted = places[i].known = places[i].read_only = false;
     int rc = count > 0 ? find_mounts(places, count, err) : 0;
     /* Without figures the rest is still worth telling. */
     if (rc == 0 && find_spaces(places, count, &why) < 0)

@@ -3,6 +3,7 @@
 
 #include "cleanup.h"
 #include "log.h"
+#include "volume_fs.h"
 
 #include <poll.h>
 #include <string.h>
@@ -33,7 +34,9 @@ static void tell(const struct telling *telling, const char *id, const char *even
 struct look {
     char id[VOLUME_ID_LEN + 1];
     uint64_t life;
-    bool held, dead, detaching, failed, refused;
+    bool held, lost, dead, detaching, failed, refused;
+    bool io_errors; /* requests got errors, and it is not fenced */
+    dev_t device;
     uint64_t starts;
     uint64_t heartbeat_ns;
     uint64_t steps; /* starts since the last look */
@@ -73,6 +76,8 @@ static void look_locked(struct volume *volume, struct look *ret)
 {
     *ret = (struct look){.life = volume->life,
                          .held = volume_is_held(volume),
+                         .lost = volume->lost,
+                         .device = volume->device_dev,
                          .dead = volume->dead,
                          .detaching = volume->detaching};
     memcpy(ret->id, volume->id, sizeof ret->id);
@@ -83,6 +88,8 @@ static void look_locked(struct volume *volume, struct look *ret)
     uint32_t facts = atomic_load(&header->facts);
     ret->failed = (facts & LIVE_FACT_FAILED) != 0;
     ret->refused = (facts & LIVE_FACT_REFUSED) != 0;
+    ret->io_errors = atomic_load(&header->errors) > 0 && !ret->failed && !ret->dead &&
+                     (atomic_load(&header->orders) & LIVE_ORDER_FENCED) == 0;
     ret->starts = atomic_load(&header->starts);
     ret->heartbeat_ns = atomic_load(&header->heartbeat_ns);
     ret->worker = (pid_t)atomic_load(&header->pid);
@@ -98,7 +105,8 @@ static void begin_telling(struct volume *volume, uint64_t life)
 {
     volume->told_life = life;
     volume->told_silent = volume->told_dead = volume->told_refused = false;
-    volume->told_failed = volume->told_unserved = false;
+    volume->told_failed = volume->told_unserved = volume->told_lost = false;
+    volume->told_io = volume->told_fs = false;
 }
 
 /* True the first time that `now` is true after it was false. */
@@ -120,8 +128,10 @@ static bool make_dead(struct volumes *volumes, const char *id, uint64_t life,
         return false;
     (void)pthread_mutex_lock(&volumes->table);
     bool dies = !served || !served(volume);
-    if (dies)
+    if (dies) {
         volume->dead = true;
+        volume->lost = false;
+    }
     (void)pthread_mutex_unlock(&volumes->table);
     if (dies)
         volume_cut(volumes, volume);
@@ -138,14 +148,16 @@ static bool is_taken_down(struct volumes *volumes, const struct volume *volume)
 }
 
 /* Since when a volume that was served has no worker that serves: each that is started ends before
- * it does. One that does counts its start. */
+ * it does. One that does counts its start. One that is lost counts as such a volume until whoever
+ * wants to give it up has found that it answers (volumes_answers()). */
 static bool note_unserved(struct volumes *volumes, struct volume *volume, const struct look *look)
 {
-    bool missing = look->held && look->starts > 0 && !look->dead &&
-                   (look->text[0] != '\0' || !volume_worker_runs(look->worker)) &&
-                   !is_taken_down(volumes, volume);
+    bool missing = look->lost && !look->dead;
+    missing |= look->held && look->starts > 0 && !look->dead &&
+               (look->text[0] != '\0' || !volume_worker_runs(look->worker)) &&
+               !is_taken_down(volumes, volume);
     (void)pthread_mutex_lock(&volumes->table);
-    if (!look->held || look->dead || volume->unserved_starts != look->starts)
+    if (look->dead || (!look->lost && (!look->held || volume->unserved_starts != look->starts)))
         volume->unserved_ms = 0;
     if (missing && volume->unserved_ms == 0) {
         volume->unserved_ms = clock_now_ms();
@@ -158,6 +170,8 @@ static bool note_unserved(struct volumes *volumes, struct volume *volume, const 
 
 static bool is_served(const struct volume *volume)
 {
+    if (volume->lost)
+        return volume->unserved_ms == 0;
     return volume->unserved_ms == 0 || !volume_is_held(volume) ||
            atomic_load(&volume->live.header->starts) != volume->unserved_starts;
 }
@@ -189,10 +203,30 @@ static void tell_why_unserved(struct volumes *volumes, struct volume *volume,
 {
     bool said = look->held && look->text[0] != '\0';
     bool unserved = note_unserved(volumes, volume, look);
+    if (turned(&volume->told_lost, look->lost))
+        tell(telling, look->id, "worker-silent", "it has not answered since varved was started");
     if (turned(&volume->told_refused, said && look->refused))
         tell(telling, look->id, "worker-refused", look->text);
     if (turned(&volume->told_unserved, said && unserved && !look->refused))
         tell(telling, look->id, "worker-failed", look->text);
+}
+
+/* What the kernel tells only who looks: reads and writes that got errors, and an ext4 that takes no
+ * more writes since. */
+static void tell_errors(struct volume *volume, const struct look *look,
+                        const struct telling *telling)
+{
+    bool lives = look->held && !look->dead && !look->detaching && look->device != 0;
+    uint64_t errors = lives && !volume->told_fs ? volume_fs_errors(look->device) : 0;
+    if (errors > 0) {
+        volume->told_fs = volume->told_io = true;
+        tell(telling, look->id, "volume-read-only",
+             "its file system has met an error and takes no more writes");
+    }
+    if (!volume->told_io && look->io_errors) {
+        volume->told_io = true;
+        tell(telling, look->id, "volume-errors", "reads or writes of it got errors");
+    }
 }
 
 static void watch_volume(struct volumes *volumes, struct volume *volume,
@@ -218,6 +252,8 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
     /* Who abandons it knows. */
     if (turned(&volume->told_dead, look.dead && !look.detaching))
         tell(telling, look.id, "volume-dead", why ? why : "its connection has ended");
+    if (!look.failed)
+        tell_errors(volume, &look, telling);
     if (turned(&volume->told_failed, look.failed))
         tell(telling, look.id, "volume-sync-failed",
              "the host's disk did not take what was to be synced; nothing later is kept");

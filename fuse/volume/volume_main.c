@@ -61,13 +61,20 @@ static struct gate begun = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD
 static struct server servers[VOLUME_THREADS];
 static pthread_attr_t stacks[VOLUME_THREADS + 1];
 
-/* What kind of end a failure is; says why where varved looks. */
+static bool is_connected(void)
+{
+    struct pollfd fd = {.fd = VOLUME_FD_FUSE, .events = POLLIN};
+    return poll(&fd, 1, 0) < 0 || (fd.revents & (POLLERR | POLLNVAL)) == 0;
+}
+
+/* What kind of end a failure is; says why where varved looks.
+ * ENODEV is also what a disk says that was pulled: that is no end of the connection. */
 static int fail(struct live_map_header *header, const struct err *err)
 {
     fprintf(stderr, "varve-volume: %s\n", err->text);
     if (header)
         (void)snprintf(header->text, sizeof header->text, "%.*s", LIVE_MAP_TEXT_MAX - 1, err->text);
-    if (err->num == ENODEV) {
+    if (err->num == ENODEV && !is_connected()) {
         if (header)
             atomic_fetch_or(&header->facts, LIVE_FACT_DESTROYED);
         return VOLUME_EXIT_STOPPED;
@@ -103,12 +110,6 @@ static int open_live(struct err *err)
     volume.header->text[0] = '\0';
     atomic_fetch_and(&volume.header->facts, ~(uint32_t)LIVE_FACT_REFUSED);
     return live_map_open(VOLUME_FD_LIVE, false, &volume.live, err);
-}
-
-static bool is_connected(void)
-{
-    struct pollfd fd = {.fd = VOLUME_FD_FUSE, .events = POLLIN};
-    return poll(&fd, 1, 0) < 0 || (fd.revents & (POLLERR | POLLNVAL)) == 0;
 }
 
 /* The lock is free when the last write of the predecessor has ended, also when it was killed.

@@ -55,16 +55,18 @@ int workspace_admission_check(const struct workspace_admission *admission, struc
     return rc;
 }
 
-/* How much a volume may still grow; all of it when that cannot be seen. Its size is that of its
- * row, as a worker that claims a larger one would take the room of all others. */
+/* How much a volume may still grow; all of it when that cannot be seen. Nothing of it is a worker's
+ * word: one that claims a larger size would take the room of all others, and one that claims to
+ * have written more would give theirs away. */
 static uint64_t unwritten_of(struct node *node, const struct catalog_volume *volume)
 {
-    struct volume_status status = {0};
     struct err failure = ERR_INIT;
     uint64_t size = (uint64_t)volume->size;
-    if (volumes_status(node->volumes, volume->id, &status, &failure) < 0)
+    uint64_t recorded;
+    uint64_t stored;
+    if (volumes_record(node->volumes, volume->id, &recorded, &stored, &failure) < 0)
         return size;
-    return status.local < size ? size - status.local : 0;
+    return stored < size ? size - stored : 0;
 }
 
 static int look(struct node *node, struct workspace_admission *ret, struct err *err)

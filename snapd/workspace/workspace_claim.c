@@ -23,7 +23,8 @@ struct workspaces {
     uint64_t pending;                       /* guarded by admission */
     struct workspace_event_limit *revivals; /* owned; guarded by lock */
     pthread_mutex_t admission;
-    struct workspace_pool *pool; /* owned */
+    struct workspace_pool *pool;  /* owned */
+    struct workspace_pool *quick; /* owned */
 };
 
 enum {
@@ -35,11 +36,6 @@ struct workspaces *workspaces_new(void)
     struct workspaces *workspaces = calloc(1, sizeof *workspaces);
     if (!workspaces)
         return NULL;
-    workspaces->pool = workspace_pool_new();
-    if (!workspaces->pool) {
-        free(workspaces);
-        return NULL;
-    }
     pthread_condattr_t attr;
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -47,8 +43,10 @@ struct workspaces *workspaces_new(void)
     (void)pthread_condattr_destroy(&attr);
     (void)pthread_mutex_init(&workspaces->lock, NULL);
     (void)pthread_mutex_init(&workspaces->admission, NULL);
+    workspaces->pool = workspace_pool_new();
+    workspaces->quick = workspace_pool_new();
     workspaces->revivals = workspace_event_limit_new();
-    if (workspaces->revivals)
+    if (workspaces->pool && workspaces->quick && workspaces->revivals)
         return workspaces;
     workspaces_free(workspaces);
     return NULL;
@@ -56,13 +54,20 @@ struct workspaces *workspaces_new(void)
 
 void workspaces_stop(struct workspaces *workspaces)
 {
-    if (workspaces)
-        workspace_pool_free(steal_ptr(workspaces->pool));
+    if (!workspaces)
+        return;
+    workspace_pool_free(steal_ptr(workspaces->pool));
+    workspace_pool_free(steal_ptr(workspaces->quick));
 }
 
 struct workspace_pool *workspaces_pool(struct workspaces *workspaces)
 {
     return workspaces->pool;
+}
+
+struct workspace_pool *workspaces_quick_pool(struct workspaces *workspaces)
+{
+    return workspaces->quick;
 }
 
 void workspaces_free(struct workspaces *workspaces)

@@ -21,8 +21,10 @@ struct workspaces *workspaces_new(void);
 void workspaces_stop(struct workspaces *workspaces);
 void workspaces_free(struct workspaces *workspaces); /* after the stop; NULL is fine */
 
-/* Borrowed. */
+/* Borrowed. The second one is for what takes seconds and helps those who wait (fencing, probing,
+ * giving up): never behind a check of a file system, which may have all threads of the first. */
 struct workspace_pool *workspaces_pool(struct workspaces *workspaces);
+struct workspace_pool *workspaces_quick_pool(struct workspaces *workspaces);
 
 /* Claims a workspace, or says that it has been: 1, 0, or -errno. */
 int workspace_claim_try(struct workspaces *workspaces, const char *name, struct err *err);

@@ -133,7 +133,7 @@ static int create(struct job *job, json_t **ret_result, struct err *err)
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = read_request(job, &request, err);
     if (rc == 0)
-        rc = workspace_job_claim(job, request.name, &claim, err);
+        rc = workspace_job_claim_soon(job, request.name, &claim, err);
     int found = rc < 0 ? rc : workspace_find(node, request.name, &row, err);
     if (found < 0)
         return found;

@@ -18,6 +18,7 @@
 
 enum {
     WORKSPACE_DETACH_MS = 5000, /* that an unmount waits for those who still hold the device */
+    WORKSPACE_CLAIM_MS = 30000, /* for the claim, of jobs that have no threads of their own */
     WORKSPACE_OBJECT_MAX = ID_LEN_MAX + 24,
     WORKSPACE_INCIDENT_MAX = 512,
 };
@@ -27,6 +28,9 @@ int workspace_job_name(struct job *job, const char **ret, struct err *err);
 /* Claims the workspace for a job, waiting for the monitor. */
 int workspace_job_claim(struct job *job, const char *name, struct workspace_claim *ret,
                         struct err *err);
+/* The same for a job that others must not be behind: ERR_CONFLICT after WORKSPACE_CLAIM_MS. */
+int workspace_job_claim_soon(struct job *job, const char *name, struct workspace_claim *ret,
+                             struct err *err);
 /* The workspace's document, as a job's result. */
 int workspace_job_result(struct job *job, const char *name, json_t **ret, struct err *err);
 
@@ -58,6 +62,12 @@ void workspace_incident(struct node *node, const struct catalog_workspace *works
  * have waited for room for too long. For its incident. */
 void workspace_tell_fenced(const struct node *node, const struct catalog_workspace *workspace,
                            const struct volume_status *status, char ret[WORKSPACE_INCIDENT_MAX]);
+
+/* After an unmount: ERR_IO where its sync had failed, so that something was lost, which is then its
+ * incident, too. It is unmounted all the same, so whoever is told goes on with what he has to do.
+ */
+int workspace_note_loss(struct node *node, const struct catalog_workspace *workspace,
+                        struct err *err);
 
 /* volumes_status(); all zeros for a volume whose directory somebody took away. */
 int workspace_status(struct node *node, const struct catalog_workspace *workspace,

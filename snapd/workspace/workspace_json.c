@@ -8,6 +8,7 @@ struct look {
     struct volume_status status; /* all zeros when there is no such volume */
     bool wanted;                 /* it is worth looking for its mount */
     bool mounted;
+    bool read_only; /* its file system */
     bool has_space;
     struct volume_fs_space space;
 };
@@ -67,6 +68,7 @@ static int look_at_places(struct node *node, const struct catalog_workspace *wor
     for (size_t i = 0; i < count && rc == 0; i++)
         if (looks[i].wanted) {
             looks[i].mounted = places[n].mounted;
+            looks[i].read_only = places[n].read_only;
             looks[i].has_space = places[n].known;
             looks[i].space = places[n++].space;
         }
@@ -108,14 +110,15 @@ static json_t *describe(const struct catalog_workspace *workspace, const struct 
     const struct volume_status *status = &look->status;
     struct clock_text created = clock_format(workspace->created_ns);
     json_t *device = status->device[0] ? json_string(status->device) : json_null();
-    return json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:o, s:s}", "name",
-        workspace->name, "id", volume->id, "state", state_name(workspace, look), "size",
-        (json_int_t)volume->size, "stored", (json_int_t)status->local, "filesystem",
-        space_json(look), "path", workspace->mount.path, "read_only", workspace->mount.read_only,
-        "device", device, "worker", worker_json(status), "waiting", "requests",
-        (json_int_t)status->held, "seconds", (double)status->held_ns / (double)CLOCK_NS_PER_S,
-        "incident", incident_json(volume), "created", created.s);
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:o, s:s}",
+                     "name", workspace->name, "id", volume->id, "state",
+                     state_name(workspace, look), "size", (json_int_t)volume->size, "stored",
+                     (json_int_t)status->local, "filesystem", space_json(look), "path",
+                     workspace->mount.path, "read_only",
+                     workspace->mount.read_only || look->read_only, "device", device, "worker",
+                     worker_json(status), "waiting", "requests", (json_int_t)status->held,
+                     "seconds", (double)status->held_ns / (double)CLOCK_NS_PER_S, "incident",
+                     incident_json(volume), "created", created.s);
 }
 
 static json_t *finish(const struct catalog_workspace *workspace, const struct look *look,

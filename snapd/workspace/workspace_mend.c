@@ -13,6 +13,8 @@ enum {
 
 static const char *how_it_died(const struct volume_status *status)
 {
+    if (status->starts == 0)
+        return "no process served it any more";
     if (status->text[0] != '\0')
         return "the process that served it died, and no other one could serve it";
     return status->resends ? "all processes that served it had died"
@@ -109,7 +111,8 @@ static int give_up_unserved(struct node *node, const struct catalog_workspace *w
     char incident[WORKSPACE_INCIDENT_MAX];
     struct err ignored = ERR_INIT;
     if (volumes_status(node->volumes, workspace->volume.id, &status, &ignored) < 0 ||
-        !is_unserved(node, &status))
+        !is_unserved(node, &status) ||
+        (status.lost && volumes_answers(node->volumes, workspace->volume.id)))
         return 0;
     snprintf(incident, sizeof incident,
              "no process could serve it for %lld seconds (disk_wait): what was waiting for it got "
@@ -203,8 +206,14 @@ static enum verdict judge(struct node *node, const struct catalog_workspace *wor
     }
 }
 
-/* The row as it is now that the claim is ours. */
-static int mend_claimed(struct node *node, const char *name, struct err *err)
+/* What may take as long as a check of the file system. */
+static bool is_long(enum verdict verdict)
+{
+    return verdict == DIED || verdict == HELD_ELSEWHERE;
+}
+
+/* The row as it is now that the claim is ours. `quick`: what is long is for another thread. */
+static int mend_claimed(struct node *node, const char *name, bool quick, struct err *err)
 {
     cleanup_catalog_workspace struct catalog_workspace row = {0};
     struct volume_status status = {0};
@@ -214,7 +223,10 @@ static int mend_claimed(struct node *node, const char *name, struct err *err)
         return rc;
     if (volumes_status(node->volumes, row.volume.id, &status, &ignored) < 0)
         return 0;
-    switch (judge(node, &row, &status)) {
+    enum verdict verdict = judge(node, &row, &status);
+    if (quick && is_long(verdict))
+        return -EBUSY; /* the next pass */
+    switch (verdict) {
     case DIED:
         /* One that dies again and again, perhaps as its worker wants it, must not keep all busy. */
         if (!workspaces_may_revive(node->workspaces, row.volume.id, clock_mono_ns(&node->clock)))
@@ -236,18 +248,18 @@ static int mend_claimed(struct node *node, const char *name, struct err *err)
     return 0;
 }
 
-static bool needs_it(struct node *node, const struct catalog_workspace *workspace)
+static enum verdict look(struct node *node, const struct catalog_workspace *workspace)
 {
     struct volume_status status = {0};
     struct err ignored = ERR_INIT;
-    return volumes_status(node->volumes, workspace->volume.id, &status, &ignored) == 0 &&
-           judge(node, workspace, &status) != WELL;
+    return volumes_status(node->volumes, workspace->volume.id, &status, &ignored) == 0
+               ? judge(node, workspace, &status)
+               : WELL;
 }
 
-/* workspace_pool_work. Fails when something is left for later. */
-static int mend_one(void *arg, const char *name, bool dropped)
+/* Fails when something is left for later. */
+static int mend(struct node *node, const char *name, bool quick, bool dropped)
 {
-    struct node *node = arg;
     cleanup_catalog_workspace struct catalog_workspace row = {0};
     struct err failure = ERR_INIT;
     int rc = dropped ? 0 : workspace_find(node, name, &row, &failure);
@@ -262,28 +274,54 @@ static int mend_one(void *arg, const char *name, bool dropped)
         return -EBUSY;
     }
     if (rc == 1) {
-        rc = mend_claimed(node, name, &failure);
+        rc = mend_claimed(node, name, quick, &failure);
         workspace_claim_release(node->workspaces, name);
     }
-    if (rc < 0)
+    if (rc < 0 && failure.code != ERR_NONE)
         log_event(LOG_WARN, "workspace-not-mended", "workspace", name, "error", failure.text, NULL);
     return rc < 0 ? rc : 0;
+}
+
+/* workspace_pool_work */
+static int mend_long(void *arg, const char *name, bool dropped)
+{
+    return mend(arg, name, false, dropped);
+}
+
+/* workspace_pool_work */
+static int mend_quick(void *arg, const char *name, bool dropped)
+{
+    return mend(arg, name, true, dropped);
+}
+
+/* 1: it waits, 0: so it did before, or -errno. */
+static int add(struct node *node, const char *name, bool is_quick, struct err *err)
+{
+    return is_quick
+               ? workspace_pool_add(workspaces_quick_pool(node->workspaces), name, mend_quick, node,
+                                    err)
+               : workspace_pool_add(workspaces_pool(node->workspaces), name, mend_long, node, err);
 }
 
 /* Waits for what was begun, for the length of a pass. Whether something is left. */
 static bool wait_for_pass(struct node *node, workspace_mend_stop *stop, void *stop_arg)
 {
-    struct workspace_pool *pool = workspaces_pool(node->workspaces);
+    struct workspace_pool *pools[] = {workspaces_quick_pool(node->workspaces),
+                                      workspaces_pool(node->workspaces)};
     bool failed = false;
     int left = 0;
     for (int i = 0; i < PASS_MS / LOOK_MS; i++) {
-        bool now;
-        left = workspace_pool_wait(pool, LOOK_MS, &now);
-        failed = failed || now;
+        left = 0;
+        for (size_t k = 0; k < ARRAY_SIZE(pools); k++) {
+            bool now;
+            left += workspace_pool_wait(pools[k], left > 0 ? 0 : LOOK_MS, &now);
+            failed = failed || now;
+        }
         if (left == 0)
             break;
         if (stop && stop(stop_arg)) {
-            workspace_pool_drop(pool);
+            workspace_pool_drop(pools[0]);
+            workspace_pool_drop(pools[1]);
             break;
         }
     }
@@ -301,10 +339,9 @@ bool workspace_mend(struct node *node, workspace_mend_stop *stop, void *stop_arg
         return true;
     }
     for (size_t i = 0; i < count; i++) {
-        if ((!stop || !stop(stop_arg)) && needs_it(node, &rows[i]))
-            left = workspace_pool_add(workspaces_pool(node->workspaces), rows[i].name, mend_one,
-                                      node, &failure) != 1 ||
-                   left;
+        enum verdict verdict = !stop || !stop(stop_arg) ? look(node, &rows[i]) : WELL;
+        if (verdict != WELL)
+            left = add(node, rows[i].name, !is_long(verdict), &failure) != 1 || left;
         catalog_workspace_free(&rows[i]);
     }
     free(rows);

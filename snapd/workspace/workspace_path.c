@@ -86,6 +86,7 @@ static int resolve(const char *path, char **ret, struct err *err)
     const struct deadline_child child = {.what = what,
                                          .object = path,
                                          .wait_ms = WORKSPACE_PATH_MS,
+                                         .spare = true,
                                          .hint = "a file system on the way does not answer"};
     int rc = deadline_child_run(&child, call_resolve, (void *)path, real, sizeof real, NULL, err);
     if (rc < 0)

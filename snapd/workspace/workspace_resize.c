@@ -105,13 +105,14 @@ static int grow_mounted(struct node *node, const struct catalog_workspace *row, 
 static int reserve(struct node *node, const struct catalog_workspace *row, uint64_t size,
                    uint64_t *ret, struct err *err)
 {
-    struct volume_status status = {0};
+    uint64_t recorded = 0;
+    uint64_t stored = 0;
     const char *id = row->volume.id;
-    int rc =
-        workspace_must_be_there(node, id, volumes_status(node->volumes, id, &status, err), err);
+    int rc = workspace_must_be_there(
+        node, id, volumes_record(node->volumes, id, &recorded, &stored, err), err);
     uint64_t now = (uint64_t)row->volume.size;
-    if (status.size > now)
-        now = status.size;
+    if (recorded > now)
+        now = recorded;
     uint64_t more = size > now ? size - now : 0;
     if (rc == 0 && more > 0)
         rc = workspace_admission_reserve(node, more, err);

@@ -138,6 +138,8 @@ static int finish_detach(struct node *node, const struct catalog_workspace *work
     else if (rc == 0 && workspace->wanted)
         rc = volumes_unmount(node->volumes, id, workspace->mount.path, err);
     if (rc == 0)
+        (void)workspace_note_loss(node, workspace, NULL); /* its incident says it */
+    if (rc == 0)
         rc = volumes_detach(node->volumes, id, 0, err);
     if (rc == 0)
         rc = workspace_set_detached(node, workspace, "workspace-unmounted", err);

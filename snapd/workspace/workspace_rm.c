@@ -63,7 +63,7 @@ static int rm(struct job *job, json_t **ret_result, struct err *err)
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = workspace_job_name(job, &name, err);
     if (rc == 0)
-        rc = workspace_job_claim(job, name, &claim, err);
+        rc = workspace_job_claim_soon(job, name, &claim, err);
     int found = rc < 0 ? rc : workspace_find(node, name, &row, err);
     if (found < 0)
         return found;

@@ -28,6 +28,36 @@ int workspace_job_claim(struct job *job, const char *name, struct workspace_clai
     return rc;
 }
 
+struct patience {
+    struct job *job;
+    const char *name;
+    int64_t until_ms;
+};
+
+/* workspace_claim_stop */
+static int is_over(void *arg, struct err *err)
+{
+    const struct patience *patience = arg;
+    int rc = job_stop(patience->job, err);
+    if (rc < 0 || clock_now_ms() < patience->until_ms)
+        return rc;
+    rc = err_fail(err, ERR_CONFLICT, "workspace %s is being mended, or its file system is checked",
+                  patience->name);
+    err_hint(err, "try again later");
+    return rc;
+}
+
+int workspace_job_claim_soon(struct job *job, const char *name, struct workspace_claim *ret,
+                             struct err *err)
+{
+    struct workspaces *workspaces = job_node(job)->workspaces;
+    struct patience patience = {job, name, clock_now_ms() + WORKSPACE_CLAIM_MS};
+    int rc = workspace_claim_wait(workspaces, name, is_over, &patience, err);
+    if (rc == 0)
+        *ret = (struct workspace_claim){.workspaces = workspaces, .name = name};
+    return rc;
+}
+
 int workspace_job_result(struct job *job, const char *name, json_t **ret, struct err *err)
 {
     cleanup_catalog_workspace struct catalog_workspace row = {0};
@@ -143,6 +173,28 @@ void workspace_tell_fenced(const struct node *node, const struct catalog_workspa
              "([volume] disk_wait); what was written before is kept, later writes fail. Free space "
              "there, then unmount it and mount it again",
              (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S));
+}
+
+int workspace_note_loss(struct node *node, const struct catalog_workspace *workspace,
+                        struct err *err)
+{
+    char incident[WORKSPACE_INCIDENT_MAX];
+    struct volume_status status = {0};
+    struct err ignored = ERR_INIT;
+    if (volumes_status(node->volumes, workspace->volume.id, &status, &ignored) < 0 ||
+        status.unsynced_num == 0)
+        return 0;
+    const char *why = strerrordesc_np(status.unsynced_num);
+    snprintf(incident, sizeof incident,
+             "it was unmounted, but what was not synced inside before is lost: %s. Look at the "
+             "host's disk; the next mount checks the file system where that has met an error",
+             why ? why : "an error");
+    workspace_incident(node, workspace, "workspace-data-lost", incident);
+    int rc = err_fail(
+        err, ERR_IO, "workspace %s is unmounted, but what was not synced inside before is lost: %s",
+        workspace->name, why ? why : "an error");
+    err_hint(err, "look at the host's disk and the kernel's log; what was synced before is kept");
+    return rc;
 }
 
 int workspace_status(struct node *node, const struct catalog_workspace *workspace,

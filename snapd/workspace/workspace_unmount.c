@@ -84,10 +84,14 @@ static int fail_detach(const struct node *node, const struct catalog_workspace *
     }
 }
 
-static int let_go(struct node *node, const struct catalog_workspace *row, struct err *err)
+/* `ret_loss`: what the unmount could not save; it goes on. */
+static int let_go(struct node *node, const struct catalog_workspace *row, struct err *ret_loss,
+                  struct err *err)
 {
     struct err why = ERR_INIT;
     int rc = unmount_path(node, row, err);
+    if (rc == 0)
+        (void)workspace_note_loss(node, row, ret_loss);
     if (rc == 0)
         rc = forget_path(node, row, err);
     if (rc < 0)
@@ -129,6 +133,7 @@ static int unmount_row(struct job *job, const struct catalog_workspace *row, boo
                        struct err *err)
 {
     struct node *node = job_node(job);
+    struct err loss = ERR_INIT;
     bool known = row->wanted || row->volume.state != CATALOG_VOLUME_DETACHED;
     int rc = workspace_check_whole(row, err);
     if (rc == 0)
@@ -139,11 +144,12 @@ static int unmount_row(struct job *job, const struct catalog_workspace *row, boo
         rc = job_mark(job, give_up ? "abandon" : "unmount", err);
     if (rc < 0)
         return rc;
-    rc = give_up || is_dead(node, row) ? abandon(node, row, give_up, err) : let_go(node, row, err);
+    rc = give_up || is_dead(node, row) ? abandon(node, row, give_up, err)
+                                       : let_go(node, row, &loss, err);
     if (rc == 0 && known)
         rc = workspace_set_detached(node, row,
                                     give_up ? "workspace-abandoned" : "workspace-unmounted", err);
-    return rc;
+    return rc == 0 && loss.code != ERR_NONE ? err_pass(err, -EIO, &loss) : rc;
 }
 
 struct giving_up {

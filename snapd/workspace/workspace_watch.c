@@ -108,10 +108,42 @@ static void note_left_out(struct workspace_watch *watch, int64_t now)
     }
 }
 
+/* What is to be seen in the workspace's document as long as nothing else happens to it. */
+static bool note_incident(struct node *node, const char *id, const char *event)
+{
+    static const struct {
+        const char *of, *event, *incident;
+    } incidents[] = {
+        {"volume-read-only", "workspace-read-only",
+         "its file system has met an error and is read-only now: later writes fail, and what was "
+         "not synced may be lost. Look at the host's disk and the kernel's log, then unmount it; "
+         "the next mount checks and mends it"},
+        {"volume-errors", "workspace-errors",
+         "the host's disk answered reads or writes with errors: what was not synced inside may be "
+         "lost, and files may not be readable. Look at that disk and the kernel's log, then "
+         "unmount it and mount it again"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(incidents); i++) {
+        cleanup_free char *name = NULL;
+        cleanup_catalog_workspace struct catalog_workspace row = {0};
+        if (strcmp(incidents[i].of, event) != 0)
+            continue;
+        if (catalog_workspace_name(node->catalog, id, &name, NULL) != 1 ||
+            workspace_find(node, name, &row, NULL) != 1)
+            return false;
+        /* After a restart it is noticed anew. */
+        if (!row.volume.incident || strcmp(row.volume.incident, incidents[i].incident) != 0)
+            workspace_incident(node, &row, incidents[i].event, incidents[i].incident);
+        return true;
+    }
+    return false;
+}
+
 void workspace_watch_event(void *arg, const char *id, const char *event, const char *detail)
 {
     struct workspace_watch *watch = arg;
-    note(watch, id, event, detail && detail[0] ? detail : NULL);
+    if (!id || !note_incident(watch->node, id, event))
+        note(watch, id, event, detail && detail[0] ? detail : NULL);
     watch->mend = true;
 }
 

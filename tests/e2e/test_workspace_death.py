@@ -301,6 +301,30 @@ def test_a_worker_that_cannot_begin(scratch):
     site.fsck()
 
 
+def test_lost_for_longer_than_disk_wait(scratch):
+    """The worker is stopped, keeper is gone and varved new: nobody has the descriptors. That is told once, and what
+    waits gets errors after disk_wait; the workspace comes back."""
+    node = scratch.node("n1", config="[volume]\ndisk_wait = 6s\n").start()
+    site = VolumeSite(node, size=256 * MIB)
+    path = kept_file(site)
+    reader = eio_of(path)
+    stopped = node.workers()
+    send(stopped, signal.SIGSTOP)
+    os.kill(node.process.pid, signal.SIGSTOP)
+    send(node.keepers())
+    node.kill()
+    node.start()
+    expect_eio(reader, 120)
+    wait_for(lambda: "no process served it" in (site.document()["incident"] or {}).get("what", ""), 90, "an incident")
+    wait_for(lambda: site.document()["state"] == "mounted", 60, "its mount")
+    check(not set(stopped) & set(node.workers()), "the stopped worker is still there")
+    lines = [line for line in node.log_text().splitlines() if "volume-not-adopted" in line]
+    check_equal(len(lines), 1, f"lines about it ({lines[:3]})")
+    with open(path, "rb") as f:
+        check_equal(f.read(), b"kept" * 4096, "content")
+    site.fsck()
+
+
 def test_a_worker_that_beats_and_answers_nothing(scratch):
     """The thread that reads requests goes no further after some hundreds of them, in each worker anew."""
     rig = Rig(scratch, env={"VARVE_KEEPER_SILENCE_MS": "4000"}, fault="volume.request-read=hang:400")

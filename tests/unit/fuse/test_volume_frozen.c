@@ -13,6 +13,7 @@
 #include "volume_fs.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -216,6 +217,52 @@ static void test_one_without_a_mount_is_given_up(void **state)
     fs_site_mount(site);
 }
 
+/* deadline_child_call. Waits for the thaw, killed or not. */
+static int call_change(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    (void)result;
+    (void)ret_fd;
+    int fd = open(arg, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return fd >= 0 ? 0 : err_errno(err, errno, "cannot make a file");
+}
+
+static int change(const struct fs_site *site, const char *object, bool spare, struct err *err)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/more", site->mount);
+    const struct deadline_child child = {
+        .what = "make a file", .object = object, .wait_ms = 20, .spare = spare};
+    return deadline_child_run(&child, call_change, path, NULL, 0, NULL, err);
+}
+
+/* A client that tries one path after the other on what does not answer takes no volume's place. */
+static void test_others_have_places(void **state)
+{
+    const struct fs_site *site = *state;
+    struct err err = ERR_INIT;
+    char object[32];
+    freeze(site);
+    /* On a busy host one is killed before it comes to wait. */
+    for (int i = 0; i < 1000 && deadline_child_reap() < DEADLINE_CHILD_OTHERS_MAX; i++) {
+        (void)snprintf(object, sizeof object, "/dead/%d", i);
+        assert_true(change(site, object, true, &err) < 0);
+        assert_int_equal(err.code, ERR_UNREACHABLE);
+        err_clear(&err);
+    }
+    assert_int_equal(deadline_child_reap(), DEADLINE_CHILD_OTHERS_MAX);
+    assert_true(deadline_child_hangs(object)); /* the last one */
+    assert_false(deadline_child_hangs("/dead/x"));
+    assert_true(change(site, "/dead/x", true, &err) < 0);
+    assert_int_equal(err.code, ERR_CONFLICT);
+    err_clear(&err);
+    assert_int_equal(is_frozen(site), 1); /* a volume's own */
+    thaw(site);
+    for (int i = 0; i < 1000 && deadline_child_reap() > 0; i++)
+        (void)usleep(10000);
+    assert_int_equal(deadline_child_reap(), 0);
+    assert_false(deadline_child_hangs(object));
+}
+
 static void test_no_device(void **state)
 {
     struct err err = ERR_INIT;
@@ -236,6 +283,7 @@ int main(void)
         on_site(test_one_that_is_shut_down),
         on_site(test_it_is_not_unmounted),
         on_site(test_one_without_a_mount_is_given_up),
+        on_site(test_others_have_places),
         cmocka_unit_test(test_no_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

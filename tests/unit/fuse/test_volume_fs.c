@@ -70,7 +70,7 @@ static void test_mount_and_unmount(void **state)
     assert_true(space.used + space.free <= space.size);
     assert_int_equal(space.inodes, VOLUME_SIZE_MIN / 8192);
     assert_int_equal(space.inodes_used, 12);
-    assert_int_equal(space.errors, 0);
+    assert_int_equal(volume_fs_errors(site->loop.device), 0);
     assert_false(space.read_only);
     unmount(site);
     assert_int_equal(volume_fs_mounted(site->mount, site->loop.device, NULL), 0);

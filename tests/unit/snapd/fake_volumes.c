@@ -387,9 +387,11 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
                                   .held = v->held,
                                   .held_ns = v->held_ns,
                                   .unserved_ns = v->unserved_ns,
+                                  .lost = v->lost,
+                                  .unsynced_num = v->mounted[0] ? 0 : v->unsynced,
                                   .life = life_of(v),
                                   .suspected = v->suspected,
-                                  .starts = 1,
+                                  .starts = !v->lost,
                                   .read_bytes = v->read_bytes,
                                   .write_bytes = v->write_bytes,
                                   .reads = v->reads,
@@ -402,6 +404,19 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
                                   .failed_num = v->failed,
                                   .locked_bytes = 1 << 20};
     snprintf(ret->text, sizeof ret->text, "%s", v->text ? v->text : "");
+    return 0;
+}
+
+int volumes_record(struct volumes *volumes, const char *id, uint64_t *ret_size,
+                   uint64_t *ret_stored, struct err *err)
+{
+    (void)volumes;
+    WITH_LOCK;
+    const struct fake_volume *v = find_made(id, err);
+    if (!v)
+        return -ENOENT;
+    *ret_size = v->size;
+    *ret_stored = v->local;
     return 0;
 }
 
@@ -426,10 +441,21 @@ int volumes_look(struct volumes *volumes, struct volumes_place *places, size_t c
     for (size_t i = 0; i < count && rc == 0; i++) {
         const struct fake_volume *v = find(places[i].id);
         places[i].mounted = v && strcmp(v->mounted, places[i].path) == 0;
+        places[i].read_only = places[i].mounted && v->fs_read_only;
         places[i].known = places[i].mounted && v->local > 0;
         places[i].space = (struct volume_fs_space){.size = v ? v->size : 0, .inodes = 1};
     }
     return rc < 0 ? rc : 0;
+}
+
+bool volumes_answers(struct volumes *volumes, const char *id)
+{
+    (void)volumes;
+    WITH_LOCK;
+    struct fake_volume *v = find(id);
+    if (v)
+        v->asks++;
+    return v && v->answers;
 }
 
 int volumes_fence(struct volumes *volumes, const char *id, uint64_t life, const char *path,

@@ -32,6 +32,11 @@ struct fake_volume {
     uint64_t held;
     uint64_t held_ns;
     uint64_t unserved_ns;
+    bool lost;    /* nobody has its descriptors, */
+    bool answers; /* but it is served; asked for `asks` times */
+    int asks;
+    int unsynced;      /* errno of the sync of its next unmount, or of the last one; 0 */
+    bool fs_read_only; /* after an error */
     bool serves_again; /* when it is given up for that */
     const char *text;  /* why nobody serves it; NULL */
     bool suspected;

@@ -10,6 +10,7 @@
 #include "workspace_event_limit.h"
 #include "workspace_mend.h"
 #include "workspace_monitor.h"
+#include "workspace_pool.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -68,6 +69,28 @@ static void test_what_nobody_serves_is_given_up(void **state)
     assert_string_equal(workspace_world_state(world, "w"), "mounted");
     assert_non_null(strstr(workspace_world_incident(world, "w"),
                            "no other one could serve it: the map is damaged; its journal"));
+}
+
+/* Its descriptors are nobody's who would give them to us: it is given up only when it does not
+ * answer the kernel either. */
+static void test_a_lost_one(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *volume = fake_volumes_only();
+    volume->lost = volume->answers = true;
+    volume->unserved_ns = (uint64_t)world->node->volume.disk_wait_ns;
+    assert_false(mend(world));
+    assert_int_equal(volume->asks, 1);
+    assert_false(volume->dead);
+    assert_string_equal(workspace_world_incident(world, "w"), "");
+    volume->answers = false;
+    assert_true(mend(world));
+    assert_true(volume->dead);
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "no process could serve it"));
+    volume->unserved_ns = 0;
+    assert_false(mend(world));
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "no process served it any more"));
 }
 
 /* A worker began to serve while that was written down. */
@@ -444,12 +467,43 @@ static void test_a_slow_one_holds_nobody_up(void **state)
     assert_int_equal(slow->abandons, 1);
 }
 
+/* However many are checked for however long, the writes of another one do not wait for them. */
+static void test_checks_hold_up_no_fence(void **state)
+{
+    struct workspace_world *world = *state;
+    struct fake_volume *full = fake_volumes_only();
+    for (int i = 0; i < WORKSPACE_POOL_THREADS; i++) {
+        char name[16];
+        char params[64];
+        struct catalog_workspace row = {0};
+        snprintf(name, sizeof name, "at-x%d", i);
+        assert_int_equal(mkdir(workspace_world_path(world, name), 0755), 0);
+        snprintf(params, sizeof params, "{'path': '%%s-x%d'}", i);
+        workspace_world_do(world, "workspace.create", name + 3, "{}");
+        workspace_world_do(world, "workspace.mount", name + 3, params);
+        assert_int_equal(catalog_workspace_get(world->node->catalog, name + 3, &row, NULL), 0);
+        fake_volume(row.volume.id)->slow_ms = 3000;
+        fake_volume(row.volume.id)->dead = true;
+        catalog_workspace_free(&row);
+    }
+    assert_true(mend(world)); /* all threads have one to bring back */
+    full->held = 1;
+    full->held_ns = (uint64_t)world->node->volume.disk_wait_ns;
+    assert_true(mend(world));
+    assert_true(full->fenced);
+    assert_int_equal(workspace_world_events(world, "x0", "workspace-recovered"), 0);
+    while (mend(world))
+        ;
+    assert_int_equal(workspace_world_events(world, "x0", "workspace-recovered"), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_mounted(test_what_is_well_is_left_alone),
         with_mounted(test_the_dead_come_back),
         with_mounted(test_what_nobody_serves_is_given_up),
+        with_mounted(test_a_lost_one),
         with_mounted(test_what_is_served_in_the_last_moment),
         with_mounted(test_a_worker_that_beats_and_does_not_answer),
         with_mounted(test_what_dies_again_and_again),
@@ -468,6 +522,7 @@ int main(void)
         with_mounted(test_a_stop),
         with_mounted(test_the_monitor),
         with_mounted(test_a_slow_one_holds_nobody_up),
+        with_mounted(test_checks_hold_up_no_fence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,6 +121,22 @@ static void test_giving_up_beside_one_that_hangs(void **state)
     assert_true(fake_volumes_only()->cuts > 0);
 }
 
+/* It is unmounted, and whoever asked is told that not all of it was kept; so is who looks later. */
+static void test_what_an_unmount_has_lost(void **state)
+{
+    struct workspace_world *world = *state;
+    fake_volumes_only()->unsynced = EIO;
+    workspace_world_fails(world, "workspace.unmount", "w", "{}", ERR_IO,
+                          "is unmounted, but what was not synced inside before is lost: Input");
+    assert_detached(world);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-data-lost"), 1);
+    assert_int_equal(workspace_world_events(world, "w", "workspace-unmounted"), 1);
+    assert_non_null(strstr(workspace_world_incident(world, "w"), "is lost: Input/output error"));
+    fake_volumes_only()->unsynced = 0;
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    assert_int_equal(workspace_world_events(world, "w", "workspace-data-lost"), 1);
+}
+
 /* What to do depends on what was in the way. */
 static void test_why_it_cannot_be_closed(void **state)
 {
@@ -231,6 +247,7 @@ int main(void)
         with_mounted(test_one_that_is_held_elsewhere),
         with_mounted(test_a_mount_finishes_it),
         with_mounted(test_giving_up),
+        with_mounted(test_what_an_unmount_has_lost),
         with_mounted(test_giving_up_beside_one_that_hangs),
         with_mounted(test_why_it_cannot_be_closed),
         with_mounted(test_a_dead_one_is_cleared_away),

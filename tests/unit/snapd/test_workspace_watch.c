@@ -71,6 +71,28 @@ static void test_events(void **state)
     workspace_watch_free(watch);
 }
 
+/* Errors that nobody else would tell of are the incident, once. */
+static void test_errors_inside(void **state)
+{
+    struct workspace_world *world = *state;
+    struct workspace_watch *watch = workspace_watch_new(world->node);
+    const char *id = volume_of(world, "a")->id;
+    workspace_watch_event(watch, id, "volume-errors", "x");
+    assert_int_equal(workspace_world_events(world, "a", "workspace-errors"), 1);
+    assert_non_null(strstr(workspace_world_incident(world, "a"), "may be lost, and files may not"));
+    for (int i = 0; i < 2; i++)
+        workspace_watch_event(watch, id, "volume-read-only", "x");
+    assert_int_equal(workspace_world_events(world, "a", "workspace-read-only"), 1);
+    assert_non_null(strstr(workspace_world_incident(world, "a"), "is read-only now"));
+    assert_string_equal(workspace_world_incident(world, "b"), "");
+    workspace_watch_event(watch, "ffffffffffff", "volume-errors", NULL);
+    int64_t count = 0;
+    assert_int_equal(catalog_event_count(world->node->catalog, "volume:ffffffffffff", &count, NULL),
+                     0);
+    assert_int_equal(count, 1);
+    workspace_watch_free(watch);
+}
+
 static void test_the_dead_are_mended(void **state)
 {
     struct workspace_world *world = *state;
@@ -232,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_two(test_events),
+        with_two(test_errors_inside),
         with_two(test_the_dead_are_mended),
         with_two(test_own_limits),
         with_two(test_a_shared_budget),
