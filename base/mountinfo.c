@@ -26,8 +26,7 @@ static bool is_octal(char c)
     return c >= '0' && c <= '7';
 }
 
-/* Space, tab, newline and backslash are written as a backslash and three octal digits. */
-static void unescape(char *text)
+void mountinfo_unescape(char *text)
 {
     char *to = text;
     for (const char *from = text; *from;) {
@@ -75,9 +74,9 @@ static bool parse(char *line, struct mountinfo_entry *ret)
     char *source = strsep(&rest, " "); /* may be empty */
     if (!optional || !type || !source || !rest)
         return false;
-    unescape(point);
-    unescape(type);
-    unescape(source);
+    mountinfo_unescape(point);
+    mountinfo_unescape(type);
+    mountinfo_unescape(source);
     entry.type = type;
     entry.source = source;
     entry.super_options = rest;

@@ -46,5 +46,9 @@ int mountinfo_next(struct mountinfo *info, struct mountinfo_entry *ret, struct e
 void mountinfo_close(struct mountinfo *info); /* harmless on MOUNTINFO_INIT */
 #define cleanup_mountinfo cleanup_with(mountinfo_close)
 
+/* Resolves the escapes of a field of a file below /proc, in place: space, tab, newline and
+ * backslash are written as a backslash and three octal digits. */
+void mountinfo_unescape(char *text);
+
 /* Whether a comma-separated list of options holds this word. */
 bool mountinfo_has_option(const char *options, const char *word);

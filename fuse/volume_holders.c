@@ -4,6 +4,7 @@
 #include "deadline_child.h"
 #include "mount_users.h"
 #include "mountinfo.h"
+#include "volume_kernel_users.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -129,10 +130,14 @@ static void add_names(char text[VOLUME_HOLDERS_TEXT_MAX], const pid_t *pids, int
         snprintf(text + used, VOLUME_HOLDERS_TEXT_MAX - used, " and %d more", count - shown);
 }
 
-static void write_text(struct scan *scan)
+static void write_text(struct scan *scan, const struct volume_kernel_users *kernel)
 {
     struct volume_holders *ret = &scan->found;
     add_names(ret->text, ret->pids, ret->shown, ret->open);
+    size_t before = strlen(ret->text);
+    if (kernel->count > 0)
+        snprintf(ret->text + before, sizeof ret->text - before, "%s%s", before > 0 ? "; " : "",
+                 kernel->text);
     if (scan->namespace_shown == 0)
         return;
     size_t used = strlen(ret->text);
@@ -149,12 +154,17 @@ int volume_holders_find(dev_t device, struct volume_holders *ret, struct err *er
     if (!scan)
         return err_errno(err, ENOMEM, "cannot look for the users of a volume");
     scan->device = device;
-    int rc = find_namespaces(scan, err);
+    struct volume_kernel_users kernel = {.count = 0};
+    /* What lies on a file system without a device is the loop device of a volume itself. */
+    int rc = major(device) != 0 ? volume_kernel_users_find(device, &kernel, err) : 0;
+    scan->found.kernel = kernel.count;
+    if (rc == 0)
+        rc = find_namespaces(scan, err);
     if (rc == 0)
         rc = mount_users_each_device(device, count_open, scan, err);
     if (rc < 0)
         return rc;
-    write_text(scan);
+    write_text(scan, &kernel);
     *ret = scan->found;
     return 0;
 }

@@ -148,9 +148,10 @@ static int in_use(struct volumes *volumes, const struct volume *volume, struct e
         (void)volume_holders_find(volume->fuse_dev, &holders, NULL);
     const char *who = holders.text[0]   ? holders.text
                       : holders.own > 0 ? "calls of varved's own that hang"
-                                        : "";
-    int rc = err_fail(err, ERR_CONFLICT, "volume %s is still in use%s%s", volume->id,
-                      who[0] ? " by " : "", who);
+                                        : "something that is no process (a mount of overlayfs "
+                                          "with a directory of it, a loop device on a file of it, "
+                                          "a mount that was detached)";
+    int rc = err_fail(err, ERR_CONFLICT, "volume %s is still in use by %s", volume->id, who);
     err_hint(err, "end these processes, then unmount it again; or give them up with --abandon");
     return rc;
 }
@@ -169,13 +170,15 @@ static int cut_off(const struct volume *volume, struct err *err)
 
 /* The count of opens can stay too high when the process that opens `device` and the worker are
  * killed together. Then there is no loop device, and the FUSE mount can be taken away, which no
- * open file allows. 1: so it was, and the mount is gone; everything has been flushed, unless it is
- * not worth it. */
+ * open file allows; where somebody has taken it away lazily, nothing is known. 1: so it was, and
+ * the mount is gone; everything has been flushed, unless it is not worth it. */
 static int release_miscounted(struct volumes *volumes, struct volume *volume, bool flush)
 {
     char path[VOLUMES_PATH_MAX];
+    dev_t device;
     volume_mount_path(volumes, volume->id, path);
     return volume_loop_look(volumes, volume, NULL) == 0 &&
+           volume_mount_look(path, &device, NULL) > 0 &&
            (!flush || worker_client_flush(volumes->workers_fd, volume->id, SLICE_MS, NULL) == 0) &&
            volume_mount_remove(path, false, SLICE_MS, NULL) == 0;
 }
@@ -196,15 +199,34 @@ static int wait_released(struct volumes *volumes, struct volume *volume, bool fl
     return 0;
 }
 
+/* Asks no worker, and a mount point whose connection has ended is there too. */
+static bool is_there(int dir_fd, const char *name)
+{
+    struct statx st;
+    return statx(dir_fd, name, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, 0, &st) == 0 ||
+           errno != ENOENT;
+}
+
+static bool has_socket(const struct volumes *volumes, const char *id)
+{
+    char name[VOLUME_ID_LEN + 8];
+    (void)snprintf(name, sizeof name, "%.12s.sock", id);
+    return is_there(volumes->workers_fd, name);
+}
+
+static bool has_names(const struct volumes *volumes, const char *id)
+{
+    return has_socket(volumes, id) || is_there(volumes->mounts_fd, id);
+}
+
 /* What the host's disk says, not what a worker's end or its successor's start looks like: asked
  * again it would say the same. */
 static bool is_answer(const struct volumes *volumes, const struct volume *volume, int rc)
 {
     if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -EROFS)
         return true;
-    /* Somebody took its directory away. */
-    return faccessat(volumes->data_fd, volume->id, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
-           errno == ENOENT;
+    /* Somebody took its directory away, or its socket, which only an attach makes. */
+    return !is_there(volumes->data_fd, volume->id) || !has_socket(volumes, volume->id);
 }
 
 static bool has_failed(const struct volume *volume)
@@ -273,21 +295,6 @@ static int stop_worker(struct volumes *volumes, struct volume *volume, struct er
     if (worker_client_stop(volumes->workers_fd, volume->id, false, SLICE_MS, NULL) == 0)
         (void)volume_worker_ended(pidfd, SLICE_MS);
     return 0;
-}
-
-/* Asks no worker, and a mount point whose connection has ended is there too. */
-static bool is_there(int dir_fd, const char *name)
-{
-    struct statx st;
-    return statx(dir_fd, name, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, 0, &st) == 0 ||
-           errno != ENOENT;
-}
-
-static bool has_names(const struct volumes *volumes, const char *id)
-{
-    char name[VOLUME_ID_LEN + 8];
-    (void)snprintf(name, sizeof name, "%.12s.sock", id);
-    return is_there(volumes->workers_fd, name) || is_there(volumes->mounts_fd, id);
 }
 
 /* One that nobody serves any more goes when nothing stands on it. */

@@ -221,17 +221,26 @@ static int in_use(dev_t device, const char *path, enum user *ret_user, struct er
         return rc;
     }
     (void)volume_holders_find(device, &holders, NULL);
-    if (!holders.text[0] && holders.own > 0) {
+    bool known = holders.open > 0 || holders.kernel > 0; /* namespaces keep nothing busy here */
+    if (!known && holders.own > 0) {
         rc = err_fail(err, ERR_CONFLICT, "%s is in use by %d calls of varved's own that hang", path,
                       holders.own);
         err_hint(err, "its worker or the host's disk does not answer; unmount it again later");
         *ret_user = USER_OWN;
         return rc;
     }
-    *ret_user = holders.text[0] ? USER_KNOWN : USER_UNKNOWN;
-    rc = err_fail(err, ERR_CONFLICT, "%s is in use%s%s", path, holders.text[0] ? " by " : "",
+    *ret_user = known ? USER_KNOWN : USER_UNKNOWN;
+    rc = err_fail(err, ERR_CONFLICT, "%s is in use%s%s", path,
+                  known             ? " by "
+                  : holders.text[0] ? "; it is "
+                                    : "",
                   holders.text);
-    err_hint(err, "end these processes, then unmount it again");
+    if (!known)
+        err_hint(err, "nothing is seen that uses it; unmount it again later");
+    if (holders.open == 0)
+        err_hint(err, "let go of that (losetup -d, swapoff), then unmount it again");
+    err_hint(err, "end these processes%s, then unmount it again",
+             holders.kernel > 0 ? " and let go of the rest (losetup -d, swapoff)" : "");
     return rc;
 }
 

@@ -99,6 +99,19 @@ static int check_answer(const struct volume_wire *ask, const struct volume_wire 
     return answer->status;
 }
 
+/* Whose volume is served without a socket, as somebody has removed that, is there all the same. */
+static int fail_no_worker(const struct volume_wire *ask, const char *what, const char *id,
+                          struct err *err)
+{
+    if (ask->op == VOLUME_WIRE_ATTACH)
+        return err_fail(err, ERR_NOT_FOUND, "%s: volume %s has no worker", what, id);
+    int rc = err_fail(err, ERR_UNREACHABLE,
+                      "%s: nobody answers at the socket %s.sock of its worker", what, id);
+    err_hint(err, "somebody may have removed it; sync in the workspace, then give it up with "
+                  "--abandon and mount it again");
+    return rc;
+}
+
 /* `what` begins the message of a failure: "cannot flush". `connection`: where it was asked already;
  * -1. It is taken over. */
 static int ask_worker(int workers_fd, const char *id, const struct volume_wire *ask, int connection,
@@ -125,7 +138,7 @@ static int ask_worker(int workers_fd, const char *id, const struct volume_wire *
     if (rc == -ECONNRESET)
         return 0; /* STOP alone: it ended */
     if (rc == -ENOENT || rc == -ECONNREFUSED)
-        return err_fail(err, ERR_NOT_FOUND, "%s: volume %s has no worker", what, id);
+        return fail_no_worker(ask, what, id, err);
     const int must = ask->op == VOLUME_WIRE_ATTACH && rc == 0 ? VOLUME_FDS_MUST : 0;
     if (rc == 0)
         rc = check_answer(ask, &answer);

@@ -27,7 +27,8 @@ int worker_client_listen(int workers_fd, const char *id, struct err *err);
 /* Removes the name; a missing one is no failure. */
 int worker_client_unlink(int workers_fd, const char *id, struct err *err);
 
-/* ERR_NOT_FOUND, in all that follow: no socket of that name, or nobody holds it any more. */
+/* No socket of that name, or nobody holds it any more: ERR_NOT_FOUND of worker_client_attach(),
+ * ERR_UNREACHABLE of all others. */
 int worker_client_ping(int workers_fd, const char *id, int wait_ms, struct err *err);
 /* Asks what the worker holds and does not wait: a connection on which the answer will come, or
  * -errno. So many can be asked at once. */

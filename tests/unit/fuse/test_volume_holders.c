@@ -140,6 +140,32 @@ static void test_who_has_it_open(void **state)
     }
 }
 
+static void test_a_loop_device_on_a_file(void **state)
+{
+    struct fs_site *site = *state;
+    char path[256];
+    char expected[128];
+    struct loop_device loop;
+    struct err err = ERR_INIT;
+    const struct loop_device_options options = {.autoclear = true};
+    fs_site_write(site, "image", 1 << 20, true);
+    snprintf(path, sizeof path, "%s/image", site->mount);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    int fd = loop_device_attach(file, &options, &loop, &err);
+    close(file);
+    assert_true(fd >= 0);
+    snprintf(expected, sizeof expected, "the loop device %s", loop.path);
+    struct volume_holders holders = find_only(site, expected);
+    assert_int_equal(holders.kernel, 1);
+    assert_int_equal(holders.open + holders.namespaces + holders.shown, 0);
+    pid_t pid = start(site, OPENS_FILE, "one");
+    snprintf(expected, sizeof expected, "one (%d); the loop device %s", pid, loop.path);
+    (void)find_only(site, expected);
+    stop(pid);
+    close(fd);
+    assert_nobody(site);
+}
+
 /* X17: unmounted here, alive there. */
 static void test_other_mount_namespaces(void **state)
 {
@@ -282,9 +308,8 @@ static int setup_namespace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        on_site(test_who_has_it_open),
-        on_site(test_other_mount_namespaces),
-        on_site(test_both_and_many),
+        on_site(test_who_has_it_open),         on_site(test_a_loop_device_on_a_file),
+        on_site(test_other_mount_namespaces),  on_site(test_both_and_many),
         on_site(test_a_process_that_is_stuck),
     };
     return cmocka_run_group_tests(tests, setup_namespace, NULL);
