@@ -41,7 +41,8 @@ int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *a
 {
     const char *size = NULL;
     const struct opts_option options[] = {
-        {"--size", OPTS_VALUE, &size, "SIZE", "such as 10G (varved's [volume] size without it)"},
+        {"--size", OPTS_VALUE, &size, "SIZE",
+         "64M to 1T, such as 10G (varved's [volume] size without it)"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);

@@ -28,8 +28,7 @@ static int check_size(const json_t *params, struct err *err)
     json_int_t bytes = json_integer_value(size);
     if (bytes >= (json_int_t)VOLUME_SIZE_MIN && bytes <= (json_int_t)VOLUME_SIZE_MAX)
         return 0;
-    int rc =
-        err_fail(err, ERR_INVALID, "a workspace of %lld bytes cannot be made", (long long)bytes);
+    int rc = err_fail(err, ERR_INVALID, "a workspace cannot have %lld bytes", (long long)bytes);
     err_hint(err, "sizes go from 64 MiB to 1 TiB");
     return rc;
 }
@@ -43,8 +42,19 @@ static int check_mount(const struct workspace_request *wanted,
         (strcmp(mount->path, wanted->path) == 0 && mount->read_only == wanted->read_only))
         return 0;
     int rc = err_fail(err, ERR_CONFLICT, "workspace %s is mounted at %s%s", wanted->name,
-                      mount->path, mount->read_only ? " read-only" : "");
+                      mount->path, mount->read_only ? " read-only" : " for writing");
     err_hint(err, "unmount it there first: varve workspace unmount %s", wanted->name);
+    return rc;
+}
+
+static int fail_not_free(const struct workspace_request *wanted, const char *other,
+                         const char *path, struct err *err)
+{
+    int rc = err_fail(err, ERR_CONFLICT,
+                      "workspace %s cannot be mounted at %s: workspace %s is mounted at %s",
+                      wanted->name, wanted->path, other, path);
+    err_hint(err, "name a directory that is neither in that one nor above it, or unmount %s",
+             other);
     return rc;
 }
 
@@ -59,7 +69,7 @@ static int check_free(struct node *node, const struct workspace_request *wanted,
         if (rc == 0 && list[i].wanted && strcmp(list[i].name, wanted->name) != 0 &&
             (workspace_path_is_below(wanted->path, path) ||
              workspace_path_is_below(path, wanted->path)))
-            rc = err_fail(err, ERR_CONFLICT, "workspace %s is mounted at %s", list[i].name, path);
+            rc = fail_not_free(wanted, list[i].name, path, err);
         catalog_workspace_free(&list[i]);
     }
     free(list);

@@ -34,13 +34,15 @@ static int check_apart(const char *path, const char *other, const char *what, st
 static int fail(int num, const char *path, struct err *err)
 {
     int rc;
-    if (num == ENOENT)
+    if (num == ENOENT) {
         rc = err_fail(err, ERR_NOT_FOUND, "there is no directory %s", path);
-    else if (num == ENOTDIR)
+        err_hint(err, "make it with mkdir, or name another one");
+    } else if (num == ENOTDIR) {
         rc = err_fail(err, ERR_INVALID, "%s is not a directory", path);
-    else
-        return err_errno(err, num, "cannot resolve %s", path);
-    err_hint(err, "make it with mkdir, or name another one");
+        err_hint(err, "name a directory");
+    } else {
+        rc = err_errno(err, num, "cannot resolve %s", path);
+    }
     return rc;
 }
 

@@ -8,7 +8,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
-from harness import check, check_equal, run, wait_for  # noqa: E402  pylint: disable=wrong-import-position
+from harness import VARVED, check, check_equal, run, wait_for  # noqa: E402  pylint: disable=wrong-import-position
 from volume_site import VolumeSite, check_logs  # noqa: E402  pylint: disable=wrong-import-position
 
 SIZE = 128 << 20
@@ -72,6 +72,19 @@ def test_our_mount_is_detached_by_somebody(scratch):
     site.fsck()
 
 
+def test_what_is_said_of_a_place_that_does_not_fit(scratch):
+    """What to do about it, too."""
+    node, site = site_of(scratch)
+    node.ok("workspace", "create", "other", "--size", str(SIZE))
+    text = node.fails(2, "workspace", "mount", "other", VARVED, says=["is not a directory"])
+    check("mkdir" not in text, f"no directory can be made there: {text}")
+    node.fails(3, "workspace", "mount", "other", scratch.path("none"), says=["no directory", "mkdir"])
+    node.fails(4, "workspace", "mount", "other", site.path,
+               says=["workspace other cannot be mounted at", "workspace w is mounted at", "unmount w"])
+    node.fails(4, "workspace", "mount", "w", site.path, "--ro", says=["for writing", "unmount"])
+    site.fsck()
+
+
 def test_a_socket_that_is_removed(scratch):
     """As by something that cleans run directories up: a workspace goes on; what needs the socket says so at once,
     and not that there is no such workspace."""
@@ -83,7 +96,7 @@ def test_a_socket_that_is_removed(scratch):
     write(kept, "still here")
     began = time.monotonic()
     node.fails(1, "workspace", "unmount", "w", says=["unmounted, but cannot be closed", "socket", "--abandon"])
-    check(time.monotonic() - began < 60, "an unmount waits for a socket that only a mount makes")
+    check(time.monotonic() - began < 100, "an unmount waits for a socket that only a mount makes")
     node.ok("workspace", "unmount", "w", "--abandon")
     site.mount()
     check_equal(read(kept), "still here", "what was synced")

@@ -59,6 +59,7 @@ static const struct job_kind kinds[] = {
     {.name = "workspace.create", .run = run_note},
     {.name = "workspace.mount", .run = run_note},
     {.name = "workspace.unmount", .run = run_note},
+    {.name = "workspace.abandon", .run = run_note},
     {.name = "workspace.resize", .run = run_note},
     {.name = "workspace.rm", .run = run_note},
 };

@@ -228,12 +228,13 @@ static void test_what_is_mounted(void **state)
                "{\"name\":\"ro\",\"path\":\"/etc\",\"read_only\":true}");
     site_refused(site, 409, "conflict", "is mounted at /usr", "POST", "/v1/workspaces/one/mount",
                  "{'path':'/var'}");
-    site_refused(site, 409, "conflict", "is mounted at /usr", "POST", "/v1/workspaces/one/mount",
-                 "{'path':'/usr','read_only':true}");
+    site_refused(site, 409, "conflict", "is mounted at /usr for writing", "POST",
+                 "/v1/workspaces/one/mount", "{'path':'/usr','read_only':true}");
     site_refused(site, 409, "conflict", "read-only", "POST", "/v1/workspaces/ro/mount",
                  "{'path':'/etc'}");
-    site_refused(site, 409, "conflict", "workspace one is mounted at /usr", "POST",
-                 "/v1/workspaces/two/mount", "{'path':'/usr'}");
+    site_refused(site, 409, "conflict",
+                 "workspace two cannot be mounted at /usr: workspace one is mounted at /usr",
+                 "POST", "/v1/workspaces/two/mount", "{'path':'/usr'}");
     site_refused(site, 409, "conflict", "is mounted at /usr", "DELETE", "/v1/workspaces/one", NULL);
     expect_job(site, "POST", "/v1/workspaces/one/unmount", NULL, "{\"name\":\"one\"}");
 }
