@@ -410,4 +410,4 @@ static int create_run(struct job *job, json_t **ret_result, struct err *err)
 }
 
 const struct job_kind snapshot_create_job = {
-    .name = "snapshot.create", .run = create_run, .id_prefix = "s"};
+    .name = "snapshot.create", .run = create_run, .id_prefix = "s", .remote = true};

@@ -159,4 +159,5 @@ static int push_run(struct job *job, json_t **ret_result, struct err *err)
     return rc < 0 ? rc : snapshot_push(job, &row, level, ret_result, err);
 }
 
-const struct job_kind snapshot_push_job = {.name = "snapshot.push", .run = push_run};
+const struct job_kind snapshot_push_job = {
+    .name = "snapshot.push", .run = push_run, .remote = true};

@@ -202,4 +202,5 @@ static int rm_run(struct job *job, json_t **ret_result, struct err *err)
     return rc;
 }
 
-const struct job_kind snapshot_rm_job = {.name = "snapshot.rm", .run = rm_run, .frees_space = true};
+const struct job_kind snapshot_rm_job = {
+    .name = "snapshot.rm", .run = rm_run, .frees_space = true, .remote = true};

@@ -18,7 +18,10 @@ struct engine {
 
     /* Never held over a call of the catalog. */
     pthread_mutex_t lock;
-    pthread_t waiters[ENGINE_WAITERS_MAX + ENGINE_URGENT_MAX]; /* for jobs that wait */
+    struct job_class volume_class;    /* jobs that wait, but not for a registry */
+    struct job_class *remote_classes; /* of each kind */
+    pthread_t *waiters;               /* for jobs that wait; as many as may run, urgent ones too */
+    size_t waiter_max;
     size_t waiter_count;
     size_t idle_waiters;
     pthread_cond_t queued;   /* a job is waiting, or the engine stops */
@@ -36,29 +39,26 @@ static void unref(struct job *job)
 
 static void *waiter(void *arg);
 
-/* Jobs that wait for a thread, those that have threads of their own. The lock is held. */
+/* The lock is held. */
+static bool is_full(const struct job *job)
+{
+    return job->class && job->class->running >= job->class->max;
+}
+
+/* Jobs that could run now if there were a thread, those that have threads of their own. The lock is
+ * held. */
 static size_t count_queued_waits(const struct engine *engine)
 {
     size_t count = 0;
     for (const struct job *job = engine->jobs; job; job = job->next)
-        count += job->waits && !job->running;
+        count += job->waits && !job->running && !is_full(job);
     return count;
 }
 
-/* Whether those that wait have all threads that are not kept for urgent ones. The lock is held. */
-static bool is_full(const struct engine *engine)
-{
-    size_t count = 0;
-    for (const struct job *job = engine->jobs; job; job = job->next)
-        count += job->waits && !job->urgent && job->running;
-    return count >= ENGINE_WAITERS_MAX;
-}
-
 /* Without a thread more, what is queued waits for those there are. The lock is held. */
-static void need_waiter(struct engine *engine, const struct job *job)
+static void need_waiter(struct engine *engine)
 {
-    size_t most = ENGINE_WAITERS_MAX + (job->urgent ? ENGINE_URGENT_MAX : 0);
-    if (engine->waiter_count < most && !atomic_load(&engine->stopping) &&
+    if (engine->waiter_count < engine->waiter_max && !atomic_load(&engine->stopping) &&
         count_queued_waits(engine) > engine->idle_waiters &&
         pthread_create(&engine->waiters[engine->waiter_count], NULL, waiter, engine) == 0)
         engine->waiter_count++;
@@ -71,7 +71,7 @@ static void append(struct engine *engine, struct job *job)
     engine->jobs_end = &job->next;
     engine->job_count++;
     if (job->waits)
-        need_waiter(engine, job);
+        need_waiter(engine);
     pthread_cond_broadcast(&engine->queued); /* to each its kind */
     pthread_mutex_unlock(&engine->lock);
 }
@@ -88,6 +88,8 @@ static void forget(struct engine *engine, struct job *job)
         engine->jobs_end = link;
     engine->job_count--;
     job->final = true;
+    if (job->class)
+        job->class->running--;
     pthread_cond_broadcast(&engine->finished);
     if (job->waits)
         pthread_cond_broadcast(&engine->queued); /* a thread may have waited for its place */
@@ -100,9 +102,8 @@ static struct job *oldest(const struct engine *engine, bool waits)
 {
     /* A host that has no thread to give. */
     bool any = !waits && engine->waiter_count == 0;
-    bool full = waits && is_full(engine);
     struct job *job = engine->jobs;
-    while (job && (job->running || (job->waits != waits && !any) || (full && !job->urgent)))
+    while (job && (job->running || (job->waits != waits && !any) || is_full(job)))
         job = job->next;
     return job;
 }
@@ -118,8 +119,11 @@ static struct job *take(struct engine *engine, bool waits)
     engine->idle_waiters -= waits;
     if (atomic_load(&engine->stopping))
         job = NULL;
-    if (job)
+    if (job) {
         job->running = true;
+        if (job->class)
+            job->class->running++;
+    }
     pthread_mutex_unlock(&engine->lock);
     return job;
 }
@@ -162,10 +166,16 @@ static struct job *find(struct engine *engine, const char *id)
     return job;
 }
 
-static void take_class(struct job *job, const struct job_kind *kind)
+static void take_class(struct engine *engine, struct job *job, const struct job_kind *kind)
 {
-    job->urgent = kind && kind->urgent;
-    job->waits = kind && (kind->waits || kind->urgent);
+    if (!kind)
+        return;
+    job->waits = kind->waits || kind->remote || kind->urgent;
+    for (size_t i = 0; kind->remote && i < engine->kind_count; i++)
+        if (engine->kinds[i] == kind)
+            job->class = &engine->remote_classes[i];
+    if (kind->waits)
+        job->class = &engine->volume_class;
 }
 
 /* Queues what a former life left unfinished. The list comes newest first. */
@@ -181,7 +191,7 @@ static int queue_unfinished(struct engine *engine, struct err *err)
         const struct job_kind *kind = find_kind(engine, rows[i].kind);
         struct job *job = job_new(engine->node, &engine->stopping, rows[i].id, rows[i].object);
         if (job) {
-            take_class(job, kind);
+            take_class(engine, job, kind);
             append(engine, job);
         } else
             rc = err_fail(err, ERR_INTERNAL, "no memory for %zu unfinished jobs", count);
@@ -197,6 +207,21 @@ static int queue_unfinished(struct engine *engine, struct err *err)
     return rc;
 }
 
+/* Room for the threads of all jobs that wait. False without memory. */
+static bool make_classes(struct engine *engine)
+{
+    engine->volume_class.max = ENGINE_WAITERS_MAX;
+    engine->waiter_max = ENGINE_WAITERS_MAX + ENGINE_URGENT_MAX;
+    engine->remote_classes = calloc(engine->kind_count + 1, sizeof *engine->remote_classes);
+    for (size_t i = 0; engine->remote_classes && i < engine->kind_count; i++) {
+        engine->remote_classes[i].max = ENGINE_REMOTE_MAX;
+        if (engine->kinds[i]->remote)
+            engine->waiter_max += ENGINE_REMOTE_MAX;
+    }
+    engine->waiters = calloc(engine->waiter_max, sizeof *engine->waiters);
+    return engine->remote_classes && engine->waiters;
+}
+
 static struct engine *engine_new(struct node *node, const struct job_kind *const *kinds,
                                  size_t kind_count)
 {
@@ -207,6 +232,12 @@ static struct engine *engine_new(struct node *node, const struct job_kind *const
     engine->kinds = kinds;
     engine->kind_count = kind_count;
     engine->jobs_end = &engine->jobs;
+    if (!make_classes(engine)) {
+        free(engine->waiters);
+        free(engine->remote_classes);
+        free(engine);
+        return NULL;
+    }
     pthread_mutex_init(&engine->submit_lock, NULL);
     pthread_mutex_init(&engine->lock, NULL);
     pthread_cond_init(&engine->queued, NULL);
@@ -268,6 +299,8 @@ void engine_stop(struct engine *engine)
     pthread_cond_destroy(&engine->queued);
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->submit_lock);
+    free(engine->waiters);
+    free(engine->remote_classes);
     free(engine);
 }
 
@@ -357,7 +390,7 @@ static int submit_locked(struct engine *engine, const struct job_request *reques
     struct job *job = job_new(engine->node, &engine->stopping, row->id, row->object);
     if (!job)
         return err_fail(err, ERR_INTERNAL, "no memory for a job");
-    take_class(job, kind);
+    take_class(engine, job, kind);
     int rc = record_at_any_cost(engine, request, kind, row, ret_existing, err);
     if (rc < 0 || *ret_existing) {
         job_free(job);

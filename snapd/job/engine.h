@@ -53,6 +53,9 @@ struct job_kind {
      * Such jobs have threads of their own, so that others, above all those that free space, are
      * never behind them. */
     bool waits;
+    /* It may wait long for a registry: as above, and only so many of one kind at once, so that
+     * neither other kinds nor those that wait for volumes are ever behind them. */
+    bool remote;
     /* It waits too, and ends what others of these wait for: it is never behind them. */
     bool urgent;
 };
@@ -60,6 +63,7 @@ struct job_kind {
 enum {
     ENGINE_THREADS = 4,
     ENGINE_WAITERS_MAX = 16,  /* jobs that wait at once; threads are started when they are needed */
+    ENGINE_REMOTE_MAX = 8,    /* jobs of one kind that wait for a registry at once, likewise */
     ENGINE_URGENT_MAX = 4,    /* threads more for urgent ones */
     ENGINE_QUEUE_MAX = 10000, /* unfinished jobs; more are ERR_CONFLICT */
     ENGINE_CRASHES_MAX = 20,

@@ -21,6 +21,12 @@ enum {
     JOB_RETRY_LAST_MS = 10000,
 };
 
+/* Jobs of which only so many run at once. */
+struct job_class {
+    size_t running; /* under the engine's lock */
+    size_t max;
+};
+
 struct job {
     struct node *node;           /* borrowed */
     const atomic_bool *stopping; /* the engine's */
@@ -29,10 +35,10 @@ struct job {
 
     /* Under the engine's lock. */
     struct job *next;
-    bool waits;   /* of its kind, */
-    bool urgent;  /* and so is this */
-    bool running; /* a worker has it */
-    bool final;   /* no longer the engine's; waiters may still hold it */
+    bool waits;              /* for threads that others do not have */
+    struct job_class *class; /* NULL: as many as there are threads; borrowed */
+    bool running;            /* a worker has it */
+    bool final;              /* no longer the engine's; waiters may still hold it */
     int refs;
 
     /* Of the worker that runs the job. */

@@ -286,4 +286,4 @@ static int run_pull(struct job *job, json_t **ret_result, struct err *err)
     return commit_blobs_end(job, rc, err);
 }
 
-const struct job_kind pull_job = {.name = "image.pull", .run = run_pull};
+const struct job_kind pull_job = {.name = "image.pull", .run = run_pull, .remote = true};

@@ -228,4 +228,5 @@ static int create(struct job *job, json_t **ret_result, struct err *err)
     return rc < 0 ? rc : make_new(job, &request, ret_result, err);
 }
 
-const struct job_kind run_create_job = {.name = "run.create", .run = create, .id_prefix = "r"};
+const struct job_kind run_create_job = {
+    .name = "run.create", .run = create, .id_prefix = "r", .remote = true};

@@ -2,6 +2,7 @@
 """Two jobs at once on one blob or one name: what both need goes once, and each ends with all of it."""
 import os
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "fault"))
@@ -96,6 +97,28 @@ def test_a_pull_and_a_delete(scratch):
             other.ok("image", "rm", name)
         other.fails(3, "image", "pull", name, says=["404"])
         check_agreement(other)
+
+
+def test_silent_registry_holds_up_nobody(scratch):
+    """More pushes and pulls than threads for ordinary jobs wait for an answer: others end at once, and so does the daemon."""
+    fake = FakeRegistry(scratch)
+    site = Site(scratch, fake.url)
+    made = [site.snapshot(100000) for _ in range(6)]
+    site.node.ok("image", "import", scratch.path("n1.tar"), "--name", "spare:1")
+    site.node.ok("run", "create", "base:1", "--id", "spare", "--plain-upper")
+    fresh(fake, [{"method": ["HEAD", "GET", "POST"], "path": "/v2/*/*", "delay_ms": 600000}])
+    jobs = [site.node.ok("snapshot", "push", one["id"], "--detach")["job"] for one in made]
+    jobs += [site.node.ok("image", "pull", f"{fake.host}/lib/i:{i}", "--detach")["job"] for i in range(6)]
+    harness.wait_for(lambda: all(site.node.ok("job", "show", job)["state"] == "running" for job in jobs), 20, "all jobs")
+    began = time.monotonic()
+    site.node.ok("run", "rm", "spare")
+    site.node.ok("image", "rm", "spare:1")
+    site.snapshot(100000)
+    check(time.monotonic() - began < 20, f"other jobs took {time.monotonic() - began} s")
+    check_equal({site.node.ok("job", "show", job)["state"] for job in jobs}, {"running"}, "jobs of the silent registry")
+    began = time.monotonic()
+    site.node.stop()
+    check(time.monotonic() - began < 10, f"the stop took {time.monotonic() - began} s")
 
 
 if __name__ == "__main__":

@@ -314,6 +314,43 @@ static void test_jobs_that_wait_hold_up_no_others(void **state)
     assert_int_equal(world_count_jobs(f, true), 0);
 }
 
+/* However many wait for a registry, in more than one way, none of the others is behind them. */
+static void test_jobs_that_wait_for_a_registry_hold_up_no_others(void **state)
+{
+    struct world *f = *state;
+    enum {
+        EACH = ENGINE_REMOTE_MAX + ENGINE_WAITERS_MAX,
+        RUNNING = 2 * ENGINE_REMOTE_MAX + ENGINE_WAITERS_MAX,
+    };
+    world_start(f);
+    char *ids[3 * EACH];
+    for (int i = 0; i < EACH; i++)
+        ids[i] = world_submit_ok(f, "test.remote", NULL, NULL, "{}");
+    world_wait_until_held(ENGINE_REMOTE_MAX);
+    for (int i = EACH; i < 2 * EACH; i++)
+        ids[i] = world_submit_ok(f, "test.distant", NULL, NULL, "{}");
+    world_wait_until_held(2 * ENGINE_REMOTE_MAX);
+    for (int i = 2 * EACH; i < 3 * EACH; i++)
+        ids[i] = world_submit_ok(f, "test.wait", NULL, NULL, "{}");
+    world_wait_until_held(RUNNING);
+    for (int i = 0; i < 2 * ENGINE_THREADS; i++) {
+        cleanup_free char *id = world_submit_ok(f, "test.short", NULL, NULL, "{}");
+        world_wait_final(f, id);
+    }
+    assert_int_equal(atomic_load(&world_shared.runs), RUNNING + 2 * ENGINE_THREADS);
+    /* The same after a restart, where they are queued in their order. */
+    world_stop(f);
+    assert_int_equal(world_count_jobs(f, true), 3 * EACH);
+    world_start(f);
+    world_wait_until_held(RUNNING);
+    atomic_store(&world_shared.go_on, true);
+    for (int i = 0; i < 3 * EACH; i++) {
+        world_wait_final(f, ids[i]);
+        free(ids[i]);
+    }
+    assert_int_equal(world_count_jobs(f, true), 0);
+}
+
 /* What would end their wait is not behind them, nor is there a thread less afterwards. */
 static void test_urgent_jobs_get_past_those_that_wait(void **state)
 {
@@ -414,6 +451,7 @@ int main(void)
         TEST(test_made_ids),
         TEST(test_many_jobs_on_few_threads),
         TEST(test_jobs_that_wait_hold_up_no_others),
+        TEST(test_jobs_that_wait_for_a_registry_hold_up_no_others),
         TEST(test_urgent_jobs_get_past_those_that_wait),
         TEST(test_one_key_from_many_threads),
         TEST(test_the_queue_has_an_end),

@@ -126,12 +126,14 @@ static const struct job_kind bad = {.name = "test.bad", .run = run_bad};
 static const struct job_kind silent = {.name = "test.silent", .run = run_silent};
 static const struct job_kind hold = {.name = "test.hold", .run = run_hold};
 static const struct job_kind waits = {.name = "test.wait", .run = run_hold, .waits = true};
+static const struct job_kind remote = {.name = "test.remote", .run = run_hold, .remote = true};
+static const struct job_kind distant = {.name = "test.distant", .run = run_hold, .remote = true};
 static const struct job_kind urgent = {.name = "test.urgent", .run = run_hold, .urgent = true};
 static const struct job_kind brief = {.name = "test.short", .run = run_short};
 static const struct job_kind makes = {.name = "test.makes", .run = run_makes, .id_prefix = "s"};
 static const struct job_kind effect = {.name = "test.effect", .run = run_effect};
-const struct job_kind *const world_kinds[WORLD_KINDS] = {&good,  &bad,    &silent, &hold,  &brief,
-                                                         &makes, &effect, &waits,  &urgent};
+const struct job_kind *const world_kinds[WORLD_KINDS] = {
+    &good, &bad, &silent, &hold, &brief, &makes, &effect, &waits, &remote, &distant, &urgent};
 
 const struct scratch *world_scratch(const struct world *f)
 {

@@ -6,6 +6,7 @@
  *   test.silent  fails with an errno alone
  *   test.hold    works until world_shared.go_on or the stop of the engine; with "own_words" it
  *                then fails with an error of its own; with "move" it works on that object first
+ *   test.wait, .remote, .distant, .urgent  as test.hold, each of a class of its own (engine.h)
  *   test.short   a few milliseconds
  *   test.makes   notes the "id" in its parameters; id_prefix "s"
  *   test.effect  leaves a file named after the job
@@ -19,7 +20,7 @@
 #include <stdatomic.h>
 
 enum {
-    WORLD_KINDS = 9,
+    WORLD_KINDS = 11,
 };
 
 /* What the kinds and the test share; cleared for each test. */
