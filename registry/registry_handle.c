@@ -41,6 +41,7 @@ static CURLcode set_tls(CURL *curl, const struct registry_exchange_settings *set
     REGISTRY_HANDLE_SET(CURLOPT_SSL_VERIFYHOST, 2L);
     if (settings->ca_file)
         REGISTRY_HANDLE_SET(CURLOPT_CAINFO, settings->ca_file);
+    REGISTRY_HANDLE_SET(CURLOPT_CA_CACHE_TIMEOUT, (long)REGISTRY_HANDLE_CA_SECONDS);
     if (settings->client_cert) {
         REGISTRY_HANDLE_SET(CURLOPT_SSLCERT, settings->client_cert);
         REGISTRY_HANDLE_SET(CURLOPT_SSLKEY,

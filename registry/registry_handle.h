@@ -17,6 +17,10 @@
 
 enum {
     REGISTRY_HANDLE_SMALL_MAX = REMOTE_MANIFEST_MAX, /* bytes of a body by HTTP/2 */
+    /* A file of trusted authorities that was replaced is read again after that. Without it, a
+     * libcurl that was built without a directory of authorities (Debian's has one, and keeps
+     * nothing) has the old one for a day. */
+    REGISTRY_HANDLE_CA_SECONDS = 1,
 };
 
 /* Sets an option of `curl` unless one before could not be set; both are variables. */

@@ -3,6 +3,7 @@
 #include "registry_fixture.h"
 
 #include "fdio.h"
+#include "registry_handle.h"
 #include "test_certs.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -61,20 +63,33 @@ static int teardown(void **state)
     return rc;
 }
 
-/* Asks https://<host>:<port> for a blob that it may have. */
-static int ask(const char *host, int port, const struct registry_options *options, struct err *err)
+static struct remote *open_remote(const char *host, int port,
+                                  const struct registry_options *options, struct quick_time *quick)
 {
     cleanup_free char *url = NULL;
     assert_true(asprintf(&url, "https://%s:%d", host, port) > 0);
     struct remote *remote = NULL;
-    struct quick_time quick;
     assert_int_equal(registry_open(url, options, &remote, NULL), 0);
-    quick_time_init(&quick);
-    quick_time_use(&quick, registry_of(remote)->pool);
+    quick_time_init(quick);
+    quick_time_use(quick, registry_of(remote)->pool);
+    return remote;
+}
+
+/* Asks for a blob that it may have. */
+static int stat_blob(struct remote *remote, struct err *err)
+{
     struct digest digest;
     assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
     uint64_t size;
-    int rc = remote->ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, err);
+    return remote->ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, err);
+}
+
+/* Asks https://<host>:<port> for a blob that it may have. */
+static int ask(const char *host, int port, const struct registry_options *options, struct err *err)
+{
+    struct quick_time quick;
+    struct remote *remote = open_remote(host, port, options, &quick);
+    int rc = stat_blob(remote, err);
     remote_close(remote);
     return rc;
 }
@@ -114,6 +129,34 @@ static void configured_authorities_are_trusted(void **state)
         fail_msg("%s", err.text);
     assert_int_equal(ask("localhost", fake_http_port(fake), &options, NULL), 1);
     assert_int_equal(fake_http_count(fake), 2);
+    fake_http_stop(fake);
+}
+
+static void trust(const struct tls *tls, const char *file)
+{
+    cleanup_buf struct buf bytes = BUF_INIT(1 << 16);
+    assert_int_equal(fdio_read_file(AT_FDCWD, file, &bytes, NULL), 0);
+    scratch_write(tls->scratch, "trusted.pem", bytes.data, (long)bytes.len);
+}
+
+/* A file that is mended where it is, as when an authority is renewed, counts without a restart. */
+static void a_replaced_file_is_read_again(void **state)
+{
+    struct tls *tls = *state;
+    trust(tls, tls->wrong);
+    struct fake_http *fake = start(tls->server, tls->server_key, NULL, OK_EMPTY);
+    struct registry_options options = {.ca_file = scratch_path(tls->scratch, "trusted.pem")};
+    struct quick_time quick;
+    struct remote *remote = open_remote("127.0.0.1", fake_http_port(fake), &options, &quick);
+    struct err err = ERR_INIT;
+    assert_int_equal(stat_blob(remote, &err), -EPROTO);
+    assert_non_null(strstr(err.text, "not trusted"));
+    trust(tls, tls->ca);
+    usleep(REGISTRY_HANDLE_CA_SECONDS * 1000000 + 100000);
+    err_clear(&err);
+    if (stat_blob(remote, &err) != 1)
+        fail_msg("%s", err.text);
+    remote_close(remote);
     fake_http_stop(fake);
 }
 
@@ -369,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_authorities_are_not_trusted),
         cmocka_unit_test(configured_authorities_are_trusted),
+        cmocka_unit_test(a_replaced_file_is_read_again),
         cmocka_unit_test(wrong_names_are_not_trusted),
         cmocka_unit_test(bad_files_are_named),
         cmocka_unit_test(client_certificates_stay_at_home),
