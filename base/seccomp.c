@@ -105,8 +105,9 @@ void seccomp_allow_libc(struct seccomp_filter *filter)
     allow_no_exec(filter, SYS_mprotect);
 }
 
-void seccomp_allow_values(struct seccomp_filter *filter, int call, size_t index,
-                          const uint32_t *values, size_t count)
+/* What is answered when an argument is one of `values`, and when it is none of them. */
+static void by_value(struct seccomp_filter *filter, int call, size_t index, const uint32_t *values,
+                     size_t count, uint32_t one, uint32_t none)
 {
     if (2 * count + 2 > UINT8_MAX) { /* as far as a jump goes */
         filter->failed = 1;
@@ -116,9 +117,21 @@ void seccomp_allow_values(struct seccomp_filter *filter, int call, size_t index,
     load_argument(filter, index);
     for (size_t i = 0; i < count; i++) {
         add(filter, BPF_JMP | BPF_JEQ | BPF_K, values[i], 0, 1);
-        answer(filter, SECCOMP_RET_ALLOW);
+        answer(filter, one);
     }
-    answer(filter, SECCOMP_RET_ERRNO | EPERM);
+    answer(filter, none);
+}
+
+void seccomp_allow_values(struct seccomp_filter *filter, int call, size_t index,
+                          const uint32_t *values, size_t count)
+{
+    by_value(filter, call, index, values, count, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EPERM);
+}
+
+void seccomp_allow_but(struct seccomp_filter *filter, int call, size_t index,
+                       const uint32_t *values, size_t count)
+{
+    by_value(filter, call, index, values, count, SECCOMP_RET_ERRNO | EPERM, SECCOMP_RET_ALLOW);
 }
 
 int seccomp_apply(struct seccomp_filter *filter, struct err *err)

@@ -35,6 +35,9 @@ void seccomp_allow_libc(struct seccomp_filter *filter);
 /* Allowed when the low half of argument `index`, from 0 on, is one of `values`; otherwise EPERM. */
 void seccomp_allow_values(struct seccomp_filter *filter, int call, size_t index,
                           const uint32_t *values, size_t count);
+/* Allowed unless the low half of argument `index` is one of `values`; then EPERM. */
+void seccomp_allow_but(struct seccomp_filter *filter, int call, size_t index,
+                       const uint32_t *values, size_t count);
 /* For all threads of this process and the rest of its life. Needs no_new_privs. ERR_UNSUPPORTED on
  * kinds of processors that no list was made for. */
 int seccomp_apply(struct seccomp_filter *filter, struct err *err);

@@ -2,6 +2,7 @@
 
 #include "cleanup.h"
 #include "seccomp.h"
+#include "volume_format.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -103,13 +104,18 @@ int volume_confine_rights(int dir_fd, struct err *err)
 /* Most used first: requests, waiting, the control socket, the disk map's file. */
 static const int allowed[] = {
     SYS_io_uring_enter, /* of rings that were made before: reads, writes, polls */
-    SYS_read,           SYS_writev,          SYS_pread64,         SYS_pwrite64,
-    SYS_pwritev,        SYS_preadv,          SYS_futex,           SYS_fdatasync,
-    SYS_fallocate,      SYS_write,           SYS_clock_nanosleep, SYS_nanosleep,
-    SYS_accept4,        SYS_getsockopt,      SYS_recvmsg,         SYS_sendmsg,
-    SYS_close,          SYS_openat,          SYS_fsync,           SYS_fstat,
-    SYS_newfstatat, /* fstat() of some libcs */
-    SYS_fchmod,         SYS_lseek,           SYS_renameat2,
+    SYS_read,           SYS_writev,
+    SYS_pread64,        SYS_pwrite64,
+    SYS_pwritev,        SYS_preadv,
+    SYS_futex,          SYS_fdatasync,
+    SYS_write,          SYS_clock_nanosleep,
+    SYS_nanosleep,      SYS_accept4,
+    SYS_getsockopt,     SYS_recvmsg,
+    SYS_sendmsg,        SYS_close,
+    SYS_openat,         SYS_fsync,
+    SYS_fstat,          SYS_newfstatat, /* fstat() of some libcs */
+    SYS_fchmod,         SYS_lseek,
+    SYS_renameat2,
 #ifdef SYS_renameat
     SYS_renameat, /* renameat2() without flags, of some libcs */
 #endif
@@ -121,7 +127,10 @@ static const int allowed_self[] = {SYS_kill, SYS_tgkill};
 
 /* Not F_SETOWN, F_SETSIG and the like, which are another way to send signals, nor leases, which let
  * others wait. */
-static const uint32_t allowed_fcntl[] = {F_GETFL, F_SETFL, F_GETFD, F_SETFD, F_DUPFD_CLOEXEC};
+static const uint32_t allowed_fcntl[] = {F_GETFL, F_SETFL, F_GETFD, F_SETFD};
+
+/* The live map keeps its pages, which others have locked; and the log that all workers share. */
+static const uint32_t no_fallocate[] = {VOLUME_FD_LIVE, STDERR_FILENO};
 
 int volume_confine_calls(int data_fd, struct err *err)
 {
@@ -134,6 +143,7 @@ int volume_confine_calls(int data_fd, struct err *err)
         seccomp_allow_values(&filter, allowed_self[i], 0, &self, 1);
     /* For a resize. Not of the live map, which is memory, nor of the log that all workers share. */
     seccomp_allow_values(&filter, SYS_ftruncate, 0, &data, 1);
+    seccomp_allow_but(&filter, SYS_fallocate, 0, no_fallocate, ARRAY_SIZE(no_fallocate));
     seccomp_allow_values(&filter, SYS_fcntl, 1, allowed_fcntl, ARRAY_SIZE(allowed_fcntl));
     seccomp_allow_libc(&filter);
     return seccomp_apply(&filter, err);

@@ -117,6 +117,21 @@ static int look_at_second(void)
     return syscall(SYS_fcntl, 1, F_SETSIG, SIGKILL) == -1 && errno == EPERM ? 0 : 4;
 }
 
+static int look_at_refused(void)
+{
+    static const uint32_t commands[] = {F_GETFD, F_SETOWN};
+    struct seccomp_filter filter;
+    begin(&filter);
+    seccomp_allow_but(&filter, SYS_fcntl, 1, commands, ARRAY_SIZE(commands));
+    if (apply(&filter) < 0)
+        return 1;
+    if (syscall(SYS_fcntl, 1, F_GETFL) < 0)
+        return 2;
+    if (syscall(SYS_fcntl, 1, F_GETFD) != -1 || errno != EPERM)
+        return 3;
+    return syscall(SYS_fcntl, 1, F_SETOWN, getpid()) == -1 && errno == EPERM ? 0 : 4;
+}
+
 #if defined(__x86_64__)
 static int look_at_x32(void)
 {
@@ -168,6 +183,12 @@ static void the_values_of_another_argument_decide(void **state)
     assert_int_equal(in_child(look_at_second), 0);
 }
 
+static void values_that_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(look_at_refused), 0);
+}
+
 #if defined(__x86_64__)
 static void the_other_interface_ends_it(void **state)
 {
@@ -194,6 +215,7 @@ int main(void)
 #endif
         cmocka_unit_test(too_long_lists_are_refused),
         cmocka_unit_test(the_values_of_another_argument_decide),
+        cmocka_unit_test(values_that_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
