@@ -59,6 +59,9 @@ enum {
     DEFAULT_OPTS_ALLOWED = 0x4 | 0x8, /* user_xattr, acl */
     FLAGS_ALLOWED = 0x1 | 0x2,        /* signed or unsigned hash of names */
     GROUP_BLOCKS = 8 * VOLUME_BLOCK,  /* as many as one bitmap block has bits */
+    INODES_IN_BLOCK = VOLUME_BLOCK / 256,
+    GROUPS_IN_BLOCK = VOLUME_BLOCK / 64, /* descriptors */
+    LAST_GROUP_SPARE = 50,               /* blocks for files, else a last group is not made */
     INCOMPAT_RECOVER = 0x4,
     RO_COMPAT_METADATA_CSUM = 0x400,
     NAMES_MAX = 512,
@@ -303,7 +306,8 @@ static int check_magic(const uint8_t *bytes, struct err *err)
 }
 
 int ext4_super_check_mounted(const uint8_t bytes[EXT4_SUPER_BYTES],
-                             const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, struct err *err)
+                             const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
+                             struct ext4_super *ret, struct err *err)
 {
     uint64_t blocks = get_blocks(bytes);
     int rc = check_magic(bytes, err);
@@ -317,6 +321,13 @@ int ext4_super_check_mounted(const uint8_t bytes[EXT4_SUPER_BYTES],
         rc = check_counts(bytes, size, blocks, err);
     if (rc == 0 && memcmp(bytes + UUID, uuid, VOLUME_UUID_LEN) != 0)
         rc = err_fail(err, ERR_DAMAGED, "the file system has another UUID than the volume");
+    if (rc == 0)
+        *ret = (struct ext4_super){.blocks = blocks,
+                                   .group_inodes = get32(bytes, INODES_PER_GROUP),
+                                   .reserved = get16(bytes, RESERVED_GDT_BLOCKS),
+                                   .needs_recovery =
+                                       (get32(bytes, FEATURE_INCOMPAT) & INCOMPAT_RECOVER) != 0,
+                                   .has_errors = (get16(bytes, STATE) & STATE_ERROR) != 0};
     return rc;
 }
 
@@ -326,18 +337,10 @@ int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[V
     int rc = check_magic(bytes, err);
     if (rc == 0)
         rc = check_checksum(bytes, err);
-    if (rc == 0)
-        rc = ext4_super_check_mounted(bytes, uuid, size, err);
-    if (rc < 0)
-        return rc;
-    *ret = (struct ext4_super){.blocks = get_blocks(bytes),
-                               .needs_recovery =
-                                   (get32(bytes, FEATURE_INCOMPAT) & INCOMPAT_RECOVER) != 0,
-                               .has_errors = (get16(bytes, STATE) & STATE_ERROR) != 0};
-    return 0;
+    return rc == 0 ? ext4_super_check_mounted(bytes, uuid, size, ret, err) : rc;
 }
 
-int ext4_super_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
+int ext4_super_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, bool mounted,
                     struct ext4_super *ret, struct err *err)
 {
     uint8_t bytes[EXT4_SUPER_BYTES];
@@ -346,5 +349,34 @@ int ext4_super_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
         return err_errno(err, errno, "cannot read the superblock");
     if (n != sizeof bytes)
         return err_fail(err, ERR_DAMAGED, "the volume ends within its superblock");
-    return ext4_super_check(bytes, uuid, size, ret, err);
+    return mounted ? ext4_super_check_mounted(bytes, uuid, size, ret, err)
+                   : ext4_super_check(bytes, uuid, size, ret, err);
+}
+
+/* Groups 0, 1 and the powers of 3, 5 and 7 have a copy of superblock and descriptors
+ * (sparse_super).
+ */
+static bool has_copy(uint64_t group)
+{
+    static const uint64_t bases[] = {3, 5, 7};
+    for (size_t i = 0; i < sizeof bases / sizeof bases[0]; i++) {
+        uint64_t power = 1;
+        while (power < group)
+            power *= bases[i];
+        if (power == group)
+            return true;
+    }
+    return group == 0;
+}
+
+uint64_t ext4_super_blocks_of(const struct ext4_super *super, uint64_t size)
+{
+    uint64_t blocks = size / VOLUME_BLOCK;
+    uint64_t rest = blocks % GROUP_BLOCKS;
+    uint64_t groups = blocks / GROUP_BLOCKS + (rest > 0);
+    /* Two bitmaps, the inodes' table, and the copies with what is reserved beside them. */
+    uint64_t least = 2 + (super->group_inodes + INODES_IN_BLOCK - 1) / INODES_IN_BLOCK;
+    if (has_copy(groups - 1))
+        least += 1 + (groups + GROUPS_IN_BLOCK - 1) / GROUPS_IN_BLOCK + super->reserved;
+    return groups > 1 && rest > 0 && rest < least + LAST_GROUP_SPARE ? blocks - rest : blocks;
 }

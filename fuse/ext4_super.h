@@ -24,7 +24,9 @@ enum {
 };
 
 struct ext4_super {
-    uint64_t blocks;     /* of VOLUME_BLOCK bytes; at most those of the volume */
+    uint64_t blocks;       /* of VOLUME_BLOCK bytes; at most those of the volume */
+    uint64_t group_inodes; /* in each group */
+    uint64_t reserved;     /* blocks for descriptors of later groups, beside each copy of them */
     bool needs_recovery; /* the journal holds what is not in its place yet: not cleanly unmounted */
     bool has_errors;     /* the kernel has noted an error: e2fsck -p before the next mount */
 };
@@ -35,8 +37,13 @@ int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[V
 /* The same of one that is mounted, as the kernel has it in memory: it writes the checksum only when
  * it writes the superblock, so that is not compared. */
 int ext4_super_check_mounted(const uint8_t bytes[EXT4_SUPER_BYTES],
-                             const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, struct err *err);
-/* Reads it from the beginning of a file or device and checks it. Reading a device can wait for its
- * worker: see volume_fs_look(). */
-int ext4_super_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
+                             const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
+                             struct ext4_super *ret, struct err *err);
+/* Reads it from the beginning of a file or device and checks it, `mounted` or not. Reading a device
+ * can wait for its worker: see volume_fs_look(). */
+int ext4_super_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, bool mounted,
                     struct ext4_super *ret, struct err *err);
+/* How many blocks ext4's tools make of a device of `size` bytes, when it is made or grown with this
+ * superblock's geometry: all, but for those of a last group in which little more than its own
+ * tables would have room (a few MiB). The kernel, which grows a mounted one, may make more. */
+uint64_t ext4_super_blocks_of(const struct ext4_super *super, uint64_t size);

@@ -179,7 +179,7 @@ static int make_data(int dir_fd, const struct volume_json *volume, struct err *e
     if (rc == 0)
         rc = FAULT_POINT("volume-create.made", err);
     /* Another version of mke2fs may understand the words in another way. */
-    if (rc == 0 && (rc = ext4_super_read(fd, volume->uuid, volume->size, &super, err)) < 0)
+    if (rc == 0 && (rc = ext4_super_read(fd, volume->uuid, volume->size, false, &super, err)) < 0)
         err_wrap(err, rc, "mke2fs did not make what it was told to");
     return rc < 0 ? rc : make_map(dir_fd, fd, volume, err);
 }

@@ -64,15 +64,6 @@ static int device_name(dev_t device, char ret[NAME_BYTES], struct err *err)
     return 0;
 }
 
-/* Whether ext4 has a file system on it, mounted somewhere or not. */
-static bool lives(const char *name)
-{
-    char path[64];
-    struct stat st;
-    (void)snprintf(path, sizeof path, "/sys/fs/ext4/%s", name);
-    return stat(path, &st) == 0;
-}
-
 /* Whether the superblock, as the kernel has it in memory, says that the journal is in use. */
 static int needs_recovery(dev_t device, struct err *err)
 {
@@ -229,14 +220,14 @@ static int reach(dev_t device, struct err *err)
     int rc = device_name(device, name, err);
     if (rc < 0)
         return rc;
-    if (!lives(name))
+    if (!volume_fs_lives(name))
         return err_fail(err, ERR_NOT_FOUND, "no file system lives on /dev/%s", name);
     /* Should it end before it is mounted again, the kernel gets the superblock that it had, and
      * nothing that whoever serves the device shows it now. */
     (void)snprintf(path, sizeof path, "/dev/%s", name);
     if (!volume_fs_hold_first_block(path, err))
         return err && err->num ? -err->num : -EIO;
-    if (!lives(name))
+    if (!volume_fs_lives(name))
         return err_fail(err, ERR_NOT_FOUND, "no file system lives on %s", path);
     cleanup_fd int ro = mount_again(name, true, &first);
     cleanup_fd int rw = ro < 0 ? mount_again(name, false, err) : -1;

@@ -65,7 +65,28 @@ static int call_look(void *arg, void *result, int *ret_fd, struct err *err)
     cleanup_fd int fd = open(args->device_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return err_errno(err, errno, "cannot open %s", args->device_path);
-    return ext4_super_read(fd, args->uuid, args->len, result, err);
+    /* Before and after, as it may begin or end in between. */
+    bool lives = volume_fs_lives(args->device_path);
+    struct ext4_super super;
+    int rc = ext4_super_read(fd, args->uuid, args->len, lives, &super, err);
+    if (rc < 0 && !lives && volume_fs_lives(args->device_path)) {
+        err_clear(err);
+        rc = ext4_super_read(fd, args->uuid, args->len, true, &super, err);
+        lives = true;
+    }
+    if (rc < 0)
+        return rc;
+    memcpy(result, &super, sizeof super);
+    return lives;
+}
+
+bool volume_fs_lives(const char *device_path)
+{
+    char path[64];
+    struct stat st;
+    const char *slash = strrchr(device_path, '/');
+    (void)snprintf(path, sizeof path, "/sys/fs/ext4/%.32s", slash ? slash + 1 : device_path);
+    return stat(path, &st) == 0;
 }
 
 int volume_fs_look(const char *device_path, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,

@@ -24,7 +24,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* ext4_super_read() of a device. */
+/* Whether there is an ext4 on this device, mounted anywhere: also in another mount namespace, or
+ * nowhere any more but in use. What lives is never checked or grown by a program: it needs none,
+ * and they would refuse it. */
+bool volume_fs_lives(const char *device_path);
+/* ext4_super_read() of a device. 1: it lives, so the checksum, which ext4 changes under its feet,
+ * is not looked at; 0: it does not. */
 int volume_fs_look(const char *device_path, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
                    int wait_ms, struct ext4_super *ret, struct err *err);
 
@@ -94,9 +99,11 @@ int volume_fs_spaces(const struct volume_fs_place *places, size_t count,
 /* Grows the mounted file system to `size` bytes of its device (as large already is no failure).
  * ERR_DENIED: the kernel wants CAP_SYS_RESOURCE for it; unmounted it can be grown. */
 int volume_fs_grow(const char *path, dev_t device, uint64_t size, int wait_ms, struct err *err);
-/* Grows the file system of a device that is not mounted to all of the device: e2fsck -f -p, as
- * resize2fs wants it, then that. Large enough already is no failure. */
-int volume_fs_grow_device(const char *device_path, int wait_ms, struct err *err);
+/* Grows the file system of a device that is not mounted to all of the device
+ * (ext4_super_blocks_of()): e2fsck -f -p, as resize2fs wants it, then that. Large enough already is
+ * no failure. 1 and `ret_said` as volume_fs_check(). */
+int volume_fs_grow_device(const char *device_path, int wait_ms, char ret_said[VOLUME_FS_TEXT_MAX],
+                          struct err *err);
 
 /* FITRIM over a range of the device's bytes; how many were discarded in *ret. */
 int volume_fs_trim(const char *path, dev_t device, uint64_t from, uint64_t len, int wait_ms,

@@ -169,17 +169,21 @@ int volume_fs_check(const char *device_path, int wait_ms, char ret_said[VOLUME_F
     return rc;
 }
 
-int volume_fs_grow_device(const char *device_path, int wait_ms, struct err *err)
+int volume_fs_grow_device(const char *device_path, int wait_ms, char ret_said[VOLUME_FS_TEXT_MAX],
+                          struct err *err)
 {
     static const char *const check[] = {"-f", "-p", NULL};
     static const char *const none[] = {NULL};
+    char mended[VOLUME_FS_TEXT_MAX];
     char said[VOLUME_FS_TEXT_MAX];
-    int rc = run_fsck(check, device_path, wait_ms, said, err);
+    int rc = run_fsck(check, device_path, wait_ms, mended, err);
     int status = rc < 0 ? rc : run_tool("resize2fs", none, device_path, wait_ms, said, err);
     if (status > 0)
         return err_fail(err, ERR_IO, "resize2fs of %s ended with status %d: %s", device_path,
                         status, said);
-    return status;
+    if (status == 0 && rc == 1 && ret_said)
+        memcpy(ret_said, mended, sizeof mended);
+    return status < 0 ? status : rc;
 }
 
 struct grow_args {

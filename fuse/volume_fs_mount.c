@@ -102,12 +102,16 @@ static int make_looked_at(const struct mount_args *args, struct err *err)
     const uint8_t *block = volume_fs_hold_first_block(source->device_path, err);
     if (!block)
         return err->num ? -err->num : -EIO;
-    int rc = ext4_super_check(block + EXT4_SUPER_AT, source->uuid, source->size, &super, err);
+    /* The kernel gives a further mount of one that lives, and looks at no checksum for it. */
+    int rc = volume_fs_lives(source->device_path)
+                 ? ext4_super_check_mounted(block + EXT4_SUPER_AT, source->uuid, source->size,
+                                            &super, err)
+                 : ext4_super_check(block + EXT4_SUPER_AT, source->uuid, source->size, &super, err);
     cleanup_fd int mount = rc < 0 ? rc : make_detached(args, err);
     if (mount < 0)
         return mount;
     /* ext4's own by now, wherever it came from. */
-    rc = ext4_super_check_mounted(block + EXT4_SUPER_AT, source->uuid, source->size, err);
+    rc = ext4_super_check_mounted(block + EXT4_SUPER_AT, source->uuid, source->size, &super, err);
     return rc < 0 ? err_wrap(err, rc, "%s has shown the kernel something else than before",
                              source->device_path)
                   : steal_fd(&mount);

@@ -319,8 +319,12 @@ void volume_cut(struct volumes *volumes, const struct volume *volume)
 {
     char path[VOLUMES_PATH_MAX];
     dev_t device;
+    (void)pthread_mutex_lock(&volumes->table);
+    dev_t ours = volume->fuse_dev;
+    (void)pthread_mutex_unlock(&volumes->table);
     volume_mount_path(volumes, volume->id, path);
-    if (volume_mount_look(path, &device, NULL) > 0)
+    /* Somebody may have mounted another one there, or over it. */
+    if (volume_mount_look(path, &device, NULL) > 0 && device == ours)
         (void)volume_mount_abort(device, NULL);
 }
 

@@ -93,8 +93,8 @@ int volumes_remove(struct volumes *volumes, const char *id, struct err *err);
 
 struct volume_status {
     bool attached;    /* FUSE mount and worker are there, or will be in a moment (a restart) */
-    bool detaching;   /* a detach has begun and somebody still holds `device`, or it was cut short:
-                         only detach helps */
+    bool detaching;   /* a detach is under way, or was cut short after the map was closed, or
+                         somebody has taken RUN/volumes/ID away: only detach helps */
     bool dead;        /* the connection is gone, or nobody will serve it: only abandon helps */
     char device[32];  /* "/dev/loop3"; "" while there is none, as after an unmount */
     dev_t device_dev; /* of the same; 0 */
@@ -135,14 +135,20 @@ struct volume_status {
  * only the remote has), ERR_CONFLICT (somebody else has `data` locked; the volume is dead or
  * detaching). On failure nothing is left. */
 int volumes_attach(struct volumes *volumes, const char *id, struct err *err);
+/* What a program of e2fsprogs has done to a file system before it was mounted. */
+struct volumes_mended {
+    bool replayed;                 /* its journal */
+    char said[VOLUME_FS_TEXT_MAX]; /* about what it has mended; "": nothing */
+};
 /* Mounts the ext4 of an attached volume at `path` (an existing directory, absolute, no symbolic
  * links), after a look at its superblock. Repeating it is fine; another file system mounted over it
- * is not looked at. `check`: run e2fsck -p before (after a death). A resize that the ext4 has not
- * seen yet is finished here. ERR_NO_SPACE: what has to be written for that found no room on the
- * host's disk for a while; then it is of no use until it was detached, or discarded where there is
- * no room for that. */
+ * is not looked at. `check`: run e2fsck -p before (after a death), as for one that has met an error
+ * or was not unmounted. A resize that the ext4 has not seen yet is finished here. One that lives in
+ * another mount namespace, or in use without a path, is mounted once more as it is. `ret` may be
+ * NULL. ERR_NO_SPACE: what has to be written for that found no room on the host's disk for a while;
+ * then it is of no use until it was detached, or discarded where there is no room for that. */
 int volumes_mount(struct volumes *volumes, const char *id, const char *path, bool read_only,
-                  bool check, struct err *err);
+                  bool check, struct volumes_mended *ret, struct err *err);
 /* Flushes and unmounts from `path`. A sync that fails because of the disk is not repeated, as the
  * kernel would say that all is well then: what it has lost is lost, and the unmount goes on
  * (volume_status.unsynced_num). ERR_CONFLICT names the processes that use it, or says that
@@ -154,9 +160,9 @@ int volumes_unmount(struct volumes *volumes, const char *id, const char *path, s
  * VOLUMES_CLOSE_S; what the host's disk says about it (ERR_NO_SPACE, ERR_IO) is told at once.
  * Room for the flush of what changed is enough, and seldom needed after an unmount. ERR_IO for one
  * whose sync has failed (volume_status). ERR_CONFLICT when somebody holds on (another mount
- * namespace): says which processes; the volume is `detaching` then, and this is to be repeated. Not
- * attached is no failure. A dead one with nothing mounted on it is cleaned away; else ERR_CONFLICT.
- */
+ * namespace): says which processes; this is to be repeated, and until then the volume is attached
+ * as before, for them. Not attached is no failure. A dead one with nothing mounted on it is cleaned
+ * away; else ERR_CONFLICT. */
 int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct err *err);
 /* Takes a volume down that will be removed: what was not written is not, so this needs neither room
  * on the host nor a disk that works. ERR_CONFLICT as for volumes_detach(): somebody holds on, or it

@@ -96,6 +96,12 @@ static bool look_at_mount(struct volumes *volumes, struct volume *volume)
     return mounted;
 }
 
+static bool is_served(struct volumes *volumes, const struct volume *volume)
+{
+    cleanup_fd int pidfd = volume_worker_pidfd(volumes, volume);
+    return pidfd >= 0;
+}
+
 /* One whose descriptors keeper hadn't. `asked` as for worker_client_attach(). */
 static int hear_worker(struct volumes *volumes, struct volume *volume, int asked, int wait_ms)
 {
@@ -106,8 +112,10 @@ static int hear_worker(struct volumes *volumes, struct volume *volume, int asked
         rc = found(volumes, volume, &fds, &why);
     if (rc == 0)
         return 0;
-    /* Somebody listens who does not answer: a worker that is stopped. */
-    bool lost = why.code == ERR_UNREACHABLE;
+    /* Somebody listens who does not answer: a worker that is stopped. Or his socket is gone, or
+     * what he has is not understood; as long as he lives the volume does. */
+    bool lost =
+        !volume_is_held(volume) && (why.code == ERR_UNREACHABLE || is_served(volumes, volume));
     if (lost) /* who gives it up ends this connection */
         (void)look_at_mount(volumes, volume);
     (void)pthread_mutex_lock(&volumes->table);

@@ -33,6 +33,27 @@ static void set_detaching(struct volumes *volumes, struct volume *volume, bool d
     (void)pthread_mutex_unlock(&volumes->table);
 }
 
+/* Whether RUN/volumes/ID is what the attach has mounted there, and not taken away by somebody. */
+static bool has_mount(const struct volumes *volumes, const struct volume *volume)
+{
+    char path[VOLUMES_PATH_MAX];
+    dev_t device;
+    volume_mount_path(volumes, volume->id, path);
+    return volume_mount_look(path, &device, NULL) > 0 && device == volume->fuse_dev;
+}
+
+/* A detach has failed. As long as nothing was taken away whoever holds the volume goes on, so it is
+ * attached as before, and looked after. */
+static void take_detaching_back(struct volumes *volumes, struct volume *volume)
+{
+    bool there = has_mount(volumes, volume);
+    (void)pthread_mutex_lock(&volumes->table);
+    if (there && volume_is_held(volume) && !volume->dead &&
+        (atomic_load(&volume->live.header->facts) & LIVE_FACT_CLOSED) == 0)
+        volume->detaching = false;
+    (void)pthread_mutex_unlock(&volumes->table);
+}
+
 /* --- the end --- */
 
 /* Of steps that go on after a failure, the first one counts. `why` is empty for the next. */
@@ -175,10 +196,8 @@ static int cut_off(const struct volume *volume, struct err *err)
 static int release_miscounted(struct volumes *volumes, struct volume *volume, bool flush)
 {
     char path[VOLUMES_PATH_MAX];
-    dev_t device;
     volume_mount_path(volumes, volume->id, path);
-    return volume_loop_look(volumes, volume, NULL) == 0 &&
-           volume_mount_look(path, &device, NULL) > 0 &&
+    return volume_loop_look(volumes, volume, NULL) == 0 && has_mount(volumes, volume) &&
            (!flush || worker_client_flush(volumes->workers_fd, volume->id, SLICE_MS, NULL) == 0) &&
            volume_mount_remove(path, false, SLICE_MS, NULL) == 0;
 }
@@ -335,11 +354,13 @@ static int let_go(struct volumes *volumes, struct volume *volume, bool flush, in
     return wait_released(volumes, volume, flush, wait_ms, err);
 }
 
-int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
+/* Up to where only its processes and names are left. 2: these are gone too. */
+static int close_volume(struct volumes *volumes, struct volume *volume, int wait_ms,
+                        struct err *err)
 {
     int rc = let_go(volumes, volume, true, wait_ms, err);
     if (rc == 2)
-        return 0;
+        return 2;
     bool gone = rc > 0;
     if (rc >= 0)
         rc = FAULT_POINT("volume-detach.released", err);
@@ -347,9 +368,15 @@ int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, s
         rc = close_map(volumes, volume, wait_ms, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-detach.closed", err);
-    if (rc == 0)
-        rc = stop_worker(volumes, volume, err);
-    return rc < 0 ? rc : volume_take_down(volumes, volume, err);
+    return rc == 0 ? stop_worker(volumes, volume, err) : rc;
+}
+
+int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
+{
+    int rc = close_volume(volumes, volume, wait_ms, err);
+    if (rc < 0)
+        take_detaching_back(volumes, volume);
+    return rc == 0 ? volume_take_down(volumes, volume, err) : rc < 0 ? rc : 0;
 }
 
 int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct err *err)
@@ -370,7 +397,9 @@ int volumes_discard(struct volumes *volumes, const char *id, struct err *err)
     if (rc < 0)
         return rc;
     rc = let_go(volumes, volume, false, DISCARD_MS, err);
-    if (rc >= 0 && rc < 2)
+    if (rc < 0)
+        take_detaching_back(volumes, volume);
+    else if (rc < 2)
         rc = volume_take_down(volumes, volume, err);
     volume_leave(volumes, volume);
     return rc < 0 ? err_wrap(err, rc, "cannot detach volume %s", id) : 0;

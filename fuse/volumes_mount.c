@@ -77,20 +77,23 @@ static int check_attached(struct volumes *volumes, const struct volume *volume, 
     return why ? err_fail(err, ERR_CONFLICT, "volume %s %s", volume->id, why) : 0;
 }
 
-static int check_fs(const struct volume *volume, struct err *err)
+static int check_fs(const struct volume *volume, bool replays, struct volumes_mended *ret,
+                    struct err *err)
 {
-    char said[VOLUME_FS_TEXT_MAX];
-    int rc = volume_fs_check(volume->device, VOLUMES_CHECK_MS, said, err);
-    if (rc > 0)
-        log_event(LOG_WARN, "volume-mended", "volume", volume->id, "what", said, NULL);
+    int rc = volume_fs_check(volume->device, VOLUMES_CHECK_MS, ret->said, err);
+    if (rc >= 0)
+        ret->replayed = replays;
     return rc < 0 ? rc : 0;
 }
 
 /* A host that has lost its e2fsprogs can use what is there, until it has them again. */
-static int grow_device(const struct volume *volume, struct err *err)
+static int grow_device(const struct volume *volume, struct volumes_mended *ret, struct err *err)
 {
     struct err why = ERR_INIT;
-    int rc = volume_fs_grow_device(volume->device, VOLUMES_CHECK_MS, &why);
+    char said[VOLUME_FS_TEXT_MAX];
+    int rc = volume_fs_grow_device(volume->device, VOLUMES_CHECK_MS, said, &why);
+    if (rc > 0 && ret->said[0] == '\0')
+        memcpy(ret->said, said, sizeof said);
     if (rc >= 0)
         return 0;
     if (why.code == ERR_UNSUPPORTED) {
@@ -104,21 +107,26 @@ static int grow_device(const struct volume *volume, struct err *err)
 
 /* The superblock, before the kernel sees it. An ext4 that a resize has left behind is grown, as not
  * every host may do that to a mounted one. */
-static int prepare_fs(const struct volume *volume, bool read_only, bool check, struct err *err)
+static int prepare_fs(const struct volume *volume, bool read_only, bool check,
+                      struct volumes_mended *ret, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
     uint64_t size = atomic_load(&header->size);
     struct ext4_super super;
     int rc = volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
+    if (rc != 0) /* what lives has its journal in use, and nothing to be mended by others */
+        return rc < 0 ? rc : 0;
     /* An unclean end: of an abandoned one nobody knows what else is wrong. */
-    if (rc == 0 && (check || super.has_errors || super.needs_recovery))
-        rc = check_fs(volume, err);
-    if (rc == 0 && !read_only && super.blocks * VOLUME_BLOCK < size)
-        rc = grow_device(volume, err);
+    if (check || super.has_errors || super.needs_recovery)
+        rc = check_fs(volume, super.needs_recovery, ret, err);
+    if (rc == 0 && !read_only && super.blocks < ext4_super_blocks_of(&super, size))
+        rc = grow_device(volume, ret, err);
+    if (ret->said[0])
+        log_event(LOG_WARN, "volume-mended", "volume", volume->id, "what", ret->said, NULL);
     /* What the tools have written is looked at too. */
-    return rc < 0
-               ? rc
-               : volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
+    if (rc == 0)
+        rc = volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
+    return rc < 0 ? rc : 0;
 }
 
 static int mount_source(const struct volume *volume, const char *path, bool read_only,
@@ -132,29 +140,38 @@ static int mount_source(const struct volume *volume, const char *path, bool read
 }
 
 /* Sets nothing: the device is held by volume->loop_fd, and afterwards by the mount. */
-static int mount_fs(const struct volumes *volumes, struct volume *volume, const char *path,
-                    bool read_only, bool check, struct err *err)
+static int mount_guarded(const struct volumes *volumes, struct volume *volume, const char *path,
+                         bool read_only, bool check, struct volumes_mended *ret, struct err *err)
 {
-    char other[VOLUMES_POINT_MAX];
     struct room_guard guard;
-    int rc = volume_mounted_at(volume->device_dev, other, err);
-    if (rc != 0)
-        return rc < 0 ? rc : err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
     room_guard_begin(volumes, volume, &guard);
-    rc = prepare_fs(volume, read_only, check, err);
+    int rc = prepare_fs(volume, read_only, check, ret, err);
     if (rc == 0)
         rc = mount_source(volume, path, read_only, err);
     bool mounted = rc == 0;
     rc = room_guard_end(&guard, rc, err);
     if (rc < 0 && mounted) /* in the moment in which it was fenced */
         (void)volume_fs_unmount(path, volume->device_dev, false, VOLUMES_FS_MS, NULL);
-    if (rc == 0)
-        rc = FAULT_POINT("volume-mount.mounted", err);
     return rc;
 }
 
+/* One that lives, in another mount namespace or in use without a path, is mounted once more: that
+ * writes nothing, and whoever uses it must not be fenced for it. */
+static int mount_fs(const struct volumes *volumes, struct volume *volume, const char *path,
+                    bool read_only, bool check, struct volumes_mended *ret, struct err *err)
+{
+    char other[VOLUMES_POINT_MAX];
+    int rc = volume_mounted_at(volume->device_dev, other, err);
+    if (rc != 0)
+        return rc < 0 ? rc : err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
+    rc = volume_fs_lives(volume->device)
+             ? mount_source(volume, path, read_only, err)
+             : mount_guarded(volumes, volume, path, read_only, check, ret, err);
+    return rc < 0 ? rc : FAULT_POINT("volume-mount.mounted", err);
+}
+
 static int mount(struct volumes *volumes, struct volume *volume, const char *path, bool read_only,
-                 bool check, struct err *err)
+                 bool check, struct volumes_mended *ret, struct err *err)
 {
     int rc = check_attached(volumes, volume, err);
     if (rc == 0)
@@ -164,22 +181,27 @@ static int mount(struct volumes *volumes, struct volume *volume, const char *pat
     char at[VOLUMES_POINT_MAX];
     rc = find_mount(volume->device_dev, path, at, err);
     if (rc == 0)
-        rc = mount_fs(volumes, volume, path, read_only, check, err);
+        rc = mount_fs(volumes, volume, path, read_only, check, ret, err);
     /* From here on the mount keeps it; without one there is no use for it. */
     volume_loop_release(volumes, volume);
     return rc < 0 ? rc : 0;
 }
 
 int volumes_mount(struct volumes *volumes, const char *id, const char *path, bool read_only,
-                  bool check, struct err *err)
+                  bool check, struct volumes_mended *ret, struct err *err)
 {
     struct volume *volume;
+    struct volumes_mended mended = {.replayed = false};
     int rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;
-    rc = mount(volumes, volume, path, read_only, check, err);
+    rc = mount(volumes, volume, path, read_only, check, &mended, err);
     volume_leave(volumes, volume);
-    return rc < 0 ? err_wrap(err, rc, "cannot mount volume %s at %s", id, path) : 0;
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot mount volume %s at %s", id, path);
+    if (ret)
+        *ret = mended;
+    return 0;
 }
 
 /* --- unmount --- */

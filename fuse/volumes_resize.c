@@ -8,7 +8,6 @@
 #include "worker_client.h"
 
 enum {
-    VOLUMES_GROUP_BYTES = 128 << 20, /* of an ext4 block group */
     FROZEN_MS = 3000,
     SLICE_MS = 3000,
 };
@@ -92,14 +91,12 @@ static int resize_files(struct volumes *volumes, struct volume *volume, uint64_t
 
 /* --- the file system --- */
 
-/* Already as large? Its own word for it, as the superblock in the page cache of the device is
- * ext4's. */
+/* Whether it is as large as it can be. */
 static int is_grown(const struct volume *volume, uint64_t size, struct err *err)
 {
     struct ext4_super super;
     int rc = volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
-    /* The kernel leaves out a last group that is too small to be of use. */
-    return rc < 0 ? rc : super.blocks * VOLUME_BLOCK + (VOLUMES_GROUP_BYTES / 2) > size;
+    return rc < 0 ? rc : super.blocks >= ext4_super_blocks_of(&super, size);
 }
 
 /* 1: this host may not grow a mounted ext4. It is not unmounted for that, whoever uses it by name
@@ -116,7 +113,10 @@ static int grow_fs(const struct volume *volume, uint64_t size, const char *path,
     rc = volume_fs_grow(path, volume->device_dev, size, VOLUMES_FS_MS, &why);
     if (rc < 0)
         return why.code == ERR_DENIED ? 1 : err_pass(err, rc, &why);
-    return 0;
+    rc = is_grown(volume, size, err);
+    return rc == 0  ? err_fail(err, ERR_IO, "the kernel has not grown the file system at %s", path)
+           : rc < 0 ? rc
+                    : 0;
 }
 
 /* ext4 would grow at the thaw, and whoever asked would wait for that. */

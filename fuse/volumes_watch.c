@@ -117,17 +117,29 @@ static bool turned(bool *told, bool now)
     return turned;
 }
 
+/* Whether a worker has begun to serve since there were that many; NULL: since it was noted that
+ * none does. With the table's lock. */
+static bool is_served_since(const struct volume *volume, const uint64_t *starts)
+{
+    if (!starts && volume->unserved_ms == 0)
+        return true;
+    if (!volume_is_held(volume))
+        return !volume->lost;
+    return atomic_load(&volume->live.header->starts) !=
+           (starts ? *starts : volume->unserved_starts);
+}
+
 /* Nobody will serve it: requests end with an error instead of waiting for ever. False: the life
- * that was looked at has ended meanwhile, and another one may have begun. `served` (may be NULL):
- * under the table's lock, whether somebody does by now. */
+ * that was looked at has ended meanwhile, and another one may have begun; or somebody serves it.
+ * `starts`: see above. */
 static bool make_dead(struct volumes *volumes, const char *id, uint64_t life,
-                      bool (*served)(const struct volume *volume))
+                      const uint64_t *starts)
 {
     struct volume *volume = volume_pin(volumes, id, life);
     if (!volume)
         return false;
     (void)pthread_mutex_lock(&volumes->table);
-    bool dies = !served || !served(volume);
+    bool dies = !is_served_since(volume, starts);
     if (dies) {
         volume->dead = true;
         volume->lost = false;
@@ -168,19 +180,24 @@ static bool note_unserved(struct volumes *volumes, struct volume *volume, const 
     return unserved;
 }
 
-static bool is_served(const struct volume *volume)
-{
-    if (volume->lost)
-        return volume->unserved_ms == 0;
-    return volume->unserved_ms == 0 || !volume_is_held(volume) ||
-           atomic_load(&volume->live.header->starts) != volume->unserved_starts;
-}
-
 int volumes_give_up(struct volumes *volumes, const char *id, uint64_t life)
 {
-    bool dead = make_dead(volumes, id, life, is_served);
+    bool dead = make_dead(volumes, id, life, NULL);
     volumes_wake(volumes);
     return dead;
+}
+
+/* As it is now: nobody serves it, and the last one who was to has refused. */
+static bool is_refused(struct volumes *volumes, const struct volume *volume)
+{
+    pid_t worker = 0;
+    (void)pthread_mutex_lock(&volumes->table);
+    bool refused = volume_is_held(volume) &&
+                   (atomic_load(&volume->live.header->facts) & LIVE_FACT_REFUSED) != 0;
+    if (refused)
+        worker = (pid_t)atomic_load(&volume->live.header->pid);
+    (void)pthread_mutex_unlock(&volumes->table);
+    return refused && !volume_worker_runs(worker);
 }
 
 /* Why nobody will serve it any more; NULL. */
@@ -193,7 +210,7 @@ static const char *why_dead(struct volumes *volumes, const struct volume *volume
         return "its worker died, and this kernel does not send requests again";
     if (look->held && volume_is_cut(volumes, volume))
         return "its connection has ended";
-    if (look->refused && look->starts > 0 && !volume_worker_runs(look->worker))
+    if (look->starts > 0 && is_refused(volumes, volume))
         return "its worker died, and others refuse to serve it";
     return NULL;
 }
@@ -245,9 +262,10 @@ static void watch_volume(struct volumes *volumes, struct volume *volume,
         tell(telling, look.id, "worker-restarted", detail);
     }
     volume_probe_note(volumes, volume);
-    const char *why = why_dead(volumes, volume, &look);
     tell_why_unserved(volumes, volume, &look, telling);
-    if (why && make_dead(volumes, look.id, look.life, NULL))
+    /* Now, as to tell can take a while. */
+    const char *why = why_dead(volumes, volume, &look);
+    if (why && make_dead(volumes, look.id, look.life, &look.starts))
         look.dead = true;
     /* Who abandons it knows. */
     if (turned(&volume->told_dead, look.dead && !look.detaching))

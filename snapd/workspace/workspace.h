@@ -34,7 +34,9 @@
  *
  * A path must exist, be a directory without symbolic links on the way, lie neither in nor above the
  * data and the run directory, and belong to no other workspace. What somebody else mounts over it,
- * or unmounts, is his business; `varve recover` and a restart mount what was unmounted again.
+ * or unmounts, is his business; `varve recover`, a restart and a repeated mount mount what was
+ * unmounted again, also while another mount namespace still has it. Only what is dead is abandoned
+ * unasked.
  *
  * An unmount that succeeds here while another mount namespace still holds the file system leaves
  * the workspace "detaching": repeating the unmount goes on, "abandon" gives up what was not

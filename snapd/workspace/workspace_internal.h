@@ -81,9 +81,12 @@ int workspace_set_states(struct node *node, const struct catalog_workspace *work
                          struct err *err);
 
 /* Attaches and mounts at `path`, which is the row's. `check`: the file system, before, unless the
- * volume is attached and nothing has died since. */
+ * volume is attached and nothing has died since. `ret`: what was done to it. */
 int workspace_bring_up(struct node *node, const char *id, const char *path, bool read_only,
-                       bool check, struct err *err);
+                       bool check, struct volumes_mended *ret, struct err *err);
+/* What those who used it, `told` (may be NULL) and what was done to its file system come to, for
+ * its incident. Caller frees; NULL: nothing that has to be told, or no memory. */
+char *workspace_tell_mended(const char *told, const struct volumes_mended *mended);
 /* Detaches what a mount that failed has attached and nobody has used. */
 int workspace_take_back(struct node *node, const char *id, struct err *err);
 /* Writes down that it is attached and mounted in this life of the host, with the event. `incident`
@@ -99,11 +102,12 @@ int workspace_set_detached(struct node *node, const struct catalog_workspace *wo
 int workspace_discard(struct node *node, const struct catalog_workspace *workspace,
                       const char *event, struct err *err);
 
-/* Brings a workspace that is to be mounted back: what is left of it is abandoned, then it is
- * attached, checked and mounted. One that is mounted is left as it is. `died` says what the
- * incident is, unless the host has been restarted since; NULL: nobody knows. A failure is written
- * into the row as an incident. The caller has the claim. 1: it was brought back, 0: nothing was
- * to be done. */
+/* Brings a workspace that is to be mounted back: one that is dead is abandoned, then it is
+ * attached, checked and mounted. One that lives, perhaps in another mount namespace, is mounted as
+ * it is, and when that fails it is left so. One that is mounted is left as it is. `died` says what
+ * the incident is, unless the host has been restarted since; NULL: nobody knows. A failure is
+ * written into the row as an incident. The caller has the claim. 1: it was brought back, 0: nothing
+ * was to be done. */
 int workspace_revive(struct node *node, const struct catalog_workspace *workspace, const char *died,
                      struct err *err);
 /* Whether a workspace that is to be mounted isn't: 1, 0, or -errno. */

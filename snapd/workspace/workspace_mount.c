@@ -112,6 +112,8 @@ static void undo(struct node *node, const struct catalog_workspace *row, const s
 static int fulfil(struct job *job, const char *name, bool fresh, struct err *err)
 {
     struct node *node = job_node(job);
+    struct volumes_mended mended = {.replayed = false};
+    cleanup_free char *told = NULL;
     cleanup_catalog_workspace struct catalog_workspace row = {0};
     int rc = catalog_workspace_get(node->catalog, name, &row, err);
     if (rc < 0)
@@ -122,9 +124,11 @@ static int fulfil(struct job *job, const char *name, bool fresh, struct err *err
         rc = job_mark(job, "attach", err);
     if (rc == 0)
         rc = workspace_bring_up(node, row.volume.id, row.mount.path, row.mount.read_only, !fresh,
-                                err);
+                                &mended, err);
     if (rc == 0)
-        rc = workspace_set_mounted(node, &row, "workspace-mounted", NULL, err);
+        told = workspace_tell_mended(NULL, &mended);
+    if (rc == 0)
+        rc = workspace_set_mounted(node, &row, "workspace-mounted", told, err);
     if (rc < 0)
         undo(node, &row, err);
     return rc < 0 ? err_wrap(err, rc, "cannot mount workspace %s", name) : 0;

@@ -41,25 +41,32 @@ static char *tell(const struct node *node, const struct catalog_workspace *works
 /* It is back. A workspace whose row could not say so would be none; so without memory it says less.
  */
 static int set_back(struct node *node, const struct catalog_workspace *workspace, const char *told,
-                    bool restarted, struct err *err)
+                    bool restarted, const struct volumes_mended *mended, struct err *err)
 {
     const char *event = told        ? "workspace-recovered"
                         : restarted ? "workspace-mounted-after-restart"
                                     : "workspace-mounted-again";
-    cleanup_free char *all = NULL;
-    if (told && asprintf(&all, "%s; its journal was replayed", told) < 0)
-        all = NULL;
+    const char *why = !told && restarted && mended->said[0] ? node_restarted : told;
+    cleanup_free char *all = workspace_tell_mended(why, mended);
     return workspace_set_mounted(node, workspace, event, all ? all : told, err);
 }
 
+/* Whether somebody may use it, though it is not mounted where it should be. */
+static bool may_live(const struct volume_status *before)
+{
+    return (before->attached || before->detaching) && !before->dead;
+}
+
+/* Nobody's disk is taken from him unasked: only what is dead is abandoned. */
 static int bring_back(struct node *node, const struct catalog_workspace *workspace,
-                      const struct volume_status *before, struct err *err)
+                      const struct volume_status *before, struct volumes_mended *ret,
+                      struct err *err)
 {
     const char *id = workspace->volume.id;
     const char *path = workspace->mount.path;
     cleanup_free char *real = NULL;
     int rc = 0;
-    if (before->dead || before->detaching)
+    if (before->dead)
         rc = volumes_abandon(node->volumes, id, path, false, err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.revive-abandoned", err);
@@ -67,12 +74,13 @@ static int bring_back(struct node *node, const struct catalog_workspace *workspa
         rc = workspace_path_resolve(node, path, &real, err);
     if (rc == 0 && strcmp(real, path) != 0)
         rc = err_fail(err, ERR_CONFLICT, "%s leads to %s now", path, real);
-    return rc == 0 ? workspace_bring_up(node, id, path, workspace->mount.read_only, true, err) : rc;
+    return rc == 0 ? workspace_bring_up(node, id, path, workspace->mount.read_only, true, ret, err)
+                   : rc;
 }
 
 /* The reason stands in the row, for whoever looks why his workspace is not there (I9). */
 static void note_failure(struct node *node, const struct catalog_workspace *workspace,
-                         const char *told, const struct err *cause)
+                         const char *told, bool lives, const struct err *cause)
 {
     struct err failure = ERR_INIT;
     cleanup_free char *text = NULL;
@@ -83,7 +91,7 @@ static void note_failure(struct node *node, const struct catalog_workspace *work
     const char *incident = text ? text : cause->text;
     workspace_incident(node, workspace, "workspace-not-recovered", incident);
     /* What was attached for nothing. */
-    if (workspace_take_back(node, workspace->volume.id, &failure) < 0)
+    if (!lives && workspace_take_back(node, workspace->volume.id, &failure) < 0)
         log_event(LOG_WARN, "workspace-still-attached", "workspace", workspace->name, "error",
                   failure.text, NULL);
 }
@@ -92,6 +100,7 @@ int workspace_revive(struct node *node, const struct catalog_workspace *workspac
                      struct err *err)
 {
     struct volume_status before = {0};
+    struct volumes_mended mended = {.replayed = false};
     int missing = workspace_is_missing(node, workspace, err);
     bool noted = workspace->volume.state == CATALOG_VOLUME_ATTACHED &&
                  workspace->mount.state == CATALOG_MOUNT_MOUNTED;
@@ -102,19 +111,21 @@ int workspace_revive(struct node *node, const struct catalog_workspace *workspac
         return rc < 0 ? rc : 1;
     }
     int rc = workspace_status(node, workspace, &before, err);
+    bool lives = rc == 0 && may_live(&before);
     cleanup_free char *told = rc == 0 ? tell(node, workspace, &before, died) : NULL;
-    if (rc == 0)
+    /* The row of one that lives stays: it is looked after, whatever comes of this. */
+    if (rc == 0 && !(lives && noted))
         rc = workspace_set_states(node, workspace, CATALOG_VOLUME_ATTACHING, CATALOG_MOUNT_MOUNTING,
                                   err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.revive-recorded", err);
     if (rc == 0)
-        rc = bring_back(node, workspace, &before, err);
+        rc = bring_back(node, workspace, &before, &mended, err);
     bool restarted = workspace->volume.boot && strcmp(workspace->volume.boot, node->boot_id) != 0;
     if (rc == 0)
-        rc = set_back(node, workspace, told, restarted, err);
+        rc = set_back(node, workspace, told, restarted, &mended, err);
     if (rc < 0 && err->code != ERR_INTERRUPTED) /* else the next start goes on */
-        note_failure(node, workspace, told ? told : restarted ? node_restarted : NULL, err);
+        note_failure(node, workspace, told ? told : restarted ? node_restarted : NULL, lives, err);
     return rc < 0 ? err_wrap(err, rc, "workspace %s", workspace->name) : 1;
 }
 

@@ -231,8 +231,7 @@ int workspace_set_states(struct node *node, const struct catalog_workspace *work
     return catalog_end(catalog, rc, err);
 }
 
-/* Whether nothing has died since it was attached: then there is nothing to check, and it may still
- * be mounted in another mount namespace, where it could not be. */
+/* Whether nothing has died since it was attached: then there is nothing to check. */
 static bool is_alive(struct node *node, const char *id)
 {
     struct volume_status status = {0};
@@ -242,15 +241,29 @@ static bool is_alive(struct node *node, const char *id)
 }
 
 int workspace_bring_up(struct node *node, const char *id, const char *path, bool read_only,
-                       bool check, struct err *err)
+                       bool check, struct volumes_mended *ret, struct err *err)
 {
     check = check && !is_alive(node, id);
     int rc = workspace_must_be_there(node, id, volumes_attach(node->volumes, id, err), err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.attached", err);
     if (rc == 0)
-        rc = volumes_mount(node->volumes, id, path, read_only, check, err);
+        rc = volumes_mount(node->volumes, id, path, read_only, check, ret, err);
     return rc == 0 ? FAULT_POINT("workspace.mounted", err) : rc;
+}
+
+char *workspace_tell_mended(const char *told, const struct volumes_mended *mended)
+{
+    char *text = NULL;
+    const char *did = mended->said[0]            ? "e2fsck has mended its file system: "
+                      : mended->replayed && told ? "its journal was replayed"
+                                                 : "";
+    if (!told && !did[0])
+        return NULL;
+    if (asprintf(&text, "%s%s%s%s", told ? told : "", told && did[0] ? "; " : "", did,
+                 mended->said) < 0)
+        return NULL;
+    return text;
 }
 
 int workspace_take_back(struct node *node, const char *id, struct err *err)

@@ -120,6 +120,15 @@ int fs_site_teardown(void **state)
     return scratch_teardown(&scratch);
 }
 
+void fs_site_grow(struct fs_site *site, uint64_t size)
+{
+    uint64_t now;
+    assert_int_equal(ftruncate(site->data_fd, (off_t)size), 0);
+    assert_int_equal(loop_device_grow(site->loop_fd, &now, NULL), 0);
+    assert_int_equal(now, size);
+    site->loop.size = size;
+}
+
 struct volume_fs_source fs_site_source(const struct fs_site *site)
 {
     struct volume_fs_source source = {.device_path = site->loop.path, .size = site->loop.size};

@@ -32,6 +32,8 @@ void fs_site_freeze(struct fs_site *site);
 void fs_site_thaw(struct fs_site *site);
 /* Attaches the data file anew; for tests that gave the device up. */
 void fs_site_attach(struct fs_site *site);
+/* Gives the data file and its device another size. */
+void fs_site_grow(struct fs_site *site, uint64_t size);
 /* The volume's device, to be mounted. */
 struct volume_fs_source fs_site_source(const struct fs_site *site);
 /* Mounts the volume; fails the test when that does not work. */

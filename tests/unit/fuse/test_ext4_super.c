@@ -242,7 +242,8 @@ static void test_what_stock_tools_make(void **state)
         cleanup_fd int fd = openat(scratch->fd, "copy", O_RDONLY | O_CLOEXEC);
         struct err err = ERR_INIT;
         struct ext4_super super;
-        assert_true(ext4_super_read(fd, image.volume.uuid, image.volume.size, &super, &err) < 0);
+        assert_true(ext4_super_read(fd, image.volume.uuid, image.volume.size, false, &super, &err) <
+                    0);
         if (err.code != made[i].code || !strstr(err.text, made[i].word))
             fail_msg("%s %s: %s", made[i].argv[0], made[i].argv[2], err.text);
     }
@@ -258,12 +259,12 @@ static void test_short_and_empty_files(void **state)
         cleanup_fd int fd = openat(scratch->fd, "f", O_RDONLY | O_CLOEXEC);
         struct err err = ERR_INIT;
         struct ext4_super super;
-        assert_true(ext4_super_read(fd, uuid, VOLUME_SIZE_MIN, &super, &err) < 0);
+        assert_true(ext4_super_read(fd, uuid, VOLUME_SIZE_MIN, false, &super, &err) < 0);
         assert_int_equal(err.code, ERR_DAMAGED);
     }
     struct err err = ERR_INIT;
     struct ext4_super super;
-    assert_true(ext4_super_read(-1, uuid, VOLUME_SIZE_MIN, &super, &err) < 0);
+    assert_true(ext4_super_read(-1, uuid, VOLUME_SIZE_MIN, false, &super, &err) < 0);
     assert_int_equal(err.code, ERR_IO);
 }
 

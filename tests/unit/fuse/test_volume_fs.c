@@ -304,15 +304,6 @@ static void test_a_journal_to_replay(void **state)
     assert_int_equal(access(data, F_OK), 0);
 }
 
-static void grow_data(struct fs_site *site, uint64_t size)
-{
-    uint64_t now;
-    assert_int_equal(ftruncate(site->data_fd, (off_t)size), 0);
-    assert_int_equal(loop_device_grow(site->loop_fd, &now, NULL), 0);
-    assert_int_equal(now, size);
-    site->loop.size = size;
-}
-
 /* Without CAP_SYS_RESOURCE the kernel grows nothing that is mounted. */
 static void test_grow_mounted(void **state)
 {
@@ -322,7 +313,7 @@ static void test_grow_mounted(void **state)
     struct err err = ERR_INIT;
     fs_site_mount(site);
     ok(volume_fs_space(site->mount, site->loop.device, &before, &err), &err);
-    grow_data(site, 2 * VOLUME_SIZE_MIN);
+    fs_site_grow(site, 2 * VOLUME_SIZE_MIN);
     int rc = volume_fs_grow(site->mount, site->loop.device, site->loop.size, WAIT_MS, &err);
     assert_int_equal(volume_fs_space(site->mount, site->loop.device, &after, NULL), 0);
     if (rc == 0) {
@@ -345,12 +336,12 @@ static void test_grow_unmounted(void **state)
     char path[256];
     fs_site_mount(site);
     fs_site_write(site, "f", 10, false);
-    refused(volume_fs_grow_device(site->loop.path, WAIT_MS, &err), ERR_CONFLICT, &err);
+    refused(volume_fs_grow_device(site->loop.path, WAIT_MS, NULL, &err), ERR_CONFLICT, &err);
     unmount(site);
-    ok(volume_fs_grow_device(site->loop.path, WAIT_MS, &err), &err);
+    ok(volume_fs_grow_device(site->loop.path, WAIT_MS, NULL, &err), &err);
     for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
-        grow_data(site, times[i] * VOLUME_SIZE_MIN);
-        ok(volume_fs_grow_device(site->loop.path, WAIT_MS, &err), &err);
+        fs_site_grow(site, times[i] * VOLUME_SIZE_MIN);
+        ok(volume_fs_grow_device(site->loop.path, WAIT_MS, NULL, &err), &err);
         look(site, &super);
         assert_int_equal(super.blocks, site->loop.size / VOLUME_BLOCK);
         assert_int_equal(volume_fs_check(site->loop.path, WAIT_MS, NULL, NULL), 0);

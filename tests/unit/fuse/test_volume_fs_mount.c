@@ -12,11 +12,14 @@
 #include "mountinfo.h"
 #include "spawn.h"
 
+#include <fcntl.h>
 #include <linux/fs.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -136,6 +139,47 @@ static void test_a_device_that_lies(void **state)
     assert_true(mounted > 0 && refusals > 0);
 }
 
+/* The checksum of one that lives is ext4's business: it is not compared. */
+static void test_look_at_one_that_lives(void **state)
+{
+    struct fs_site *site = *state;
+    struct ext4_super super;
+    struct err err = ERR_INIT;
+    uint8_t block[VOLUME_BLOCK];
+    assert_false(volume_fs_lives(site->loop.path));
+    assert_int_equal(
+        volume_fs_look(site->loop.path, site->volume.uuid, site->loop.size, WAIT_MS, &super, &err),
+        0);
+    fs_site_mount(site);
+    assert_true(volume_fs_lives(site->loop.path));
+    /* As between ext4's two writes into the page of the device: a field and then the checksum. */
+    cleanup_fd int fd = open(site->loop.path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pread(fd, block, sizeof block, 0), sizeof block);
+    block[EXT4_SUPER_AT + EXT4_SUPER_BYTES - 1] ^= 1;
+    assert_int_equal(pwrite(fd, block, sizeof block, 0), sizeof block);
+    (void)close(steal_fd(&fd));
+    if (volume_fs_look(site->loop.path, site->volume.uuid, site->loop.size, WAIT_MS, &super,
+                       &err) != 1)
+        fail_msg("%s", err.text);
+    assert_true(super.needs_recovery);
+    /* Nor for a further mount of it. */
+    struct volume_fs_source source = fs_site_source(site);
+    char other[256];
+    snprintf(other, sizeof other, "%s/other", site->scratch->path);
+    assert_int_equal(mkdir(other, 0755), 0);
+    if (volume_fs_mount(&source, other, false, WAIT_MS, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(volume_fs_unmount(other, site->loop.device, false, WAIT_MS, &err), 0);
+    fs_site_write(site, "f", 10, true); /* ext4 writes the right one */
+    assert_int_equal(volume_fs_unmount(site->mount, site->loop.device, false, WAIT_MS, &err), 0);
+    for (int i = 0; i < 1000 && volume_fs_lives(site->loop.path); i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_false(volume_fs_lives(site->loop.path));
+    assert_int_equal(
+        volume_fs_look(site->loop.path, site->volume.uuid, site->loop.size, WAIT_MS, &super, &err),
+        0);
+}
+
 #define on_site(test) cmocka_unit_test_setup_teardown(test, fs_site_setup, fs_site_teardown)
 
 int main(void)
@@ -143,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         on_site(test_a_mount_looks_itself),
         on_site(test_a_device_that_lies),
+        on_site(test_look_at_one_that_lives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

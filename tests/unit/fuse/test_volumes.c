@@ -34,7 +34,7 @@ static void test_content_stays(void **state)
     site_expect_nothing(site);
     site_fsck(site);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
     site_check(site, "a", 1, 3 << 20);
     site_unmount_and_detach(site);
     site_expect_nothing(site);
@@ -211,7 +211,7 @@ static void test_other_namespace(void **state)
     (void)snprintf(text, sizeof text, "(%d)", (int)pid);
     site_end_namespace(pid);
     site_expect(rc, &err, ERR_CONFLICT, text);
-    assert_true(site_status(site).detaching);
+    assert_true(site_status(site).attached && !site_status(site).detaching);
     err = (struct err)ERR_INIT;
     site_ok(volumes_detach(site->volumes, SITE_ID, DETACH_MS, &err), &err);
     site_expect_nothing(site);
@@ -235,7 +235,7 @@ static void test_attach_while_held(void **state)
     (void)close(steal_fd(&fd));
     site_end_namespace(pid);
     assert_true(detached < 0);
-    site_expect(attached, &err, ERR_CONFLICT, "in use");
+    site_ok(attached, &err);
     assert_true(written);
     site_attach_and_mount(site);
     (void)snprintf(path, sizeof path, "%s/a", site->mount);
@@ -258,7 +258,7 @@ static void test_abandon(void **state)
     site_ok(volumes_abandon(site->volumes, SITE_ID, site->mount, true, &err), &err);
     assert_true(openat(dir, "b", O_WRONLY | O_CREAT | O_CLOEXEC, 0644) < 0 || fsync(dir) < 0);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, NULL, &err), &err);
     site_check(site, "a", 5, 1 << 20);
     site_unmount_and_detach(site);
     (void)close(steal_fd(&dir));
@@ -282,7 +282,7 @@ static void test_resize(void **state)
     site_writer_stop(site);
     if (volumes_resize(site->volumes, SITE_ID, 2 * SITE_SIZE, site->mount, &err) == 1) {
         site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
-        site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+        site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
     }
     assert_int_equal(volumes_resize(site->volumes, SITE_ID, 2 * SITE_SIZE, site->mount, &err), 0);
     assert_int_equal(statvfs(site->mount, &fs), 0);
@@ -297,7 +297,7 @@ static void test_resize(void **state)
     /* Unmounted: the next mount grows the file system. */
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     site_ok(volumes_resize(site->volumes, SITE_ID, 3 * SITE_SIZE, NULL, &err), &err);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
     site_check(site, "large", 6, SITE_SIZE + (8 << 20));
     assert_int_equal(statvfs(site->mount, &fs), 0);
     assert_true(fs.f_blocks * fs.f_frsize > 2 * SITE_SIZE + SITE_SIZE / 2);
@@ -340,7 +340,7 @@ static void test_unmounted_by_hand(void **state)
         (void)usleep(1000);
     assert_string_equal(site_status(site).device, "");
     assert_true(site_status(site).attached);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
     site_check(site, "a", 10, 1 << 20);
     site_unmount_and_detach(site);
     site_expect_nothing(site);
@@ -358,7 +358,7 @@ static void test_unmount_fenced(void **state)
     site_expect_nothing(site);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     assert_false(site_status(site).fenced);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, NULL, &err), &err);
     site_check(site, "a", 11, 1 << 20);
     site_unmount_and_detach(site);
     site_fsck(site);
@@ -378,7 +378,7 @@ static void test_fence(void **state)
     assert_int_equal(errno, EIO);
     site_ok(volumes_abandon(site->volumes, SITE_ID, site->mount, true, &err), &err);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, true, NULL, &err), &err);
     site_check(site, "a", 9, 1 << 20);
     site_unmount_and_detach(site);
     site_fsck(site);

@@ -243,8 +243,8 @@ static void expect_mount(struct volumes_site *site, enum err_code code, const ch
     struct err err = ERR_INIT;
     bool mounted = true;
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    site_expect(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err, code,
-                part);
+    site_expect(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err,
+                code, part);
     err = (struct err)ERR_INIT;
     site_ok(volumes_is_mounted(site->volumes, SITE_ID, site->mount, &mounted, &err), &err);
     assert_false(mounted);
@@ -281,19 +281,19 @@ static void test_paths(void **state)
     struct err err = ERR_INIT;
     char path[256];
     create(site);
-    site_expect(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err,
+    site_expect(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err,
                 ERR_CONFLICT, "not attached");
     err = (struct err)ERR_INIT;
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     (void)snprintf(path, sizeof path, "%s/missing", site->scratch->path);
-    assert_true(volumes_mount(site->volumes, SITE_ID, path, false, false, &err) < 0);
+    assert_true(volumes_mount(site->volumes, SITE_ID, path, false, false, NULL, &err) < 0);
     assert_int_equal(symlink(site->mount, path), 0);
     err = (struct err)ERR_INIT;
-    assert_true(volumes_mount(site->volumes, SITE_ID, path, false, false, &err) < 0);
+    assert_true(volumes_mount(site->volumes, SITE_ID, path, false, false, NULL, &err) < 0);
     /* Somebody else's file system stays. */
     assert_int_equal(mount("tmpfs", site->mount, "tmpfs", 0, "size=64k"), 0);
     err = (struct err)ERR_INIT;
-    site_expect(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err,
+    site_expect(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err,
                 ERR_CONFLICT, NULL);
     err = (struct err)ERR_INIT;
     site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
@@ -444,7 +444,7 @@ static void test_no_space_for_the_map(void **state)
         _exit(unlinkat(site->data_fd, "ballast", 0) == 0 ? 0 : 1);
     }
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
     site_put(site, "a", 1, 1 << 20);
     site_check(site, "a", 1, 1 << 20);
     int status;

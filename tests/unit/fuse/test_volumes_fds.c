@@ -202,7 +202,7 @@ static void test_a_map_that_changes_its_uuid(void **state)
     volume = volume_peek(site->volumes, SITE_ID);
     volume->live.header->uuid[0] ^= 0xff;
     volume_unpeek(site->volumes, volume);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
     site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
     site_ok(volumes_abandon(site->volumes, SITE_ID, NULL, true, &err), &err);
 }

@@ -146,7 +146,7 @@ static void test_mounted_elsewhere(void **state)
     struct room_guard guard;
     struct err err = ERR_INIT;
     attach(site);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
     pid_t pid = site_start_namespace();
     site_ok(volumes_unmount(site->volumes, SITE_ID, site->mount, &err), &err);
     (void)guard_begin(site, &guard);
@@ -200,7 +200,7 @@ static void mount_too_late(struct volumes_site *site, bool read_only)
     assert_int_equal(kill(late.worker, SIGSTOP), 0);
     show_waiting(site, 1);
     assert_int_equal(pthread_create(&thread, NULL, go_on_later, &late), 0);
-    int rc = volumes_mount(site->volumes, SITE_ID, site->mount, read_only, false, &err);
+    int rc = volumes_mount(site->volumes, SITE_ID, site->mount, read_only, false, NULL, &err);
     assert_int_equal(pthread_join(thread, NULL), 0);
     show_waiting(site, 0);
     expect_no_room(rc, &err);
@@ -210,7 +210,7 @@ static void mount_too_late(struct volumes_site *site, bool read_only)
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
     assert_false(site_status(site).fenced);
     assert_true(site_status(site).life != life);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
     site_put(site, "a", 1, 1 << 20);
     site_unmount_and_detach(site);
     site_expect_nothing(site);

@@ -167,7 +167,7 @@ void site_attach_and_mount(struct volumes_site *site)
     struct err err = ERR_INIT;
     site_ok(volumes_create(site->volumes, SITE_ID, SITE_SIZE, &err), &err);
     site_ok(volumes_attach(site->volumes, SITE_ID, &err), &err);
-    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, &err), &err);
+    site_ok(volumes_mount(site->volumes, SITE_ID, site->mount, false, false, NULL, &err), &err);
 }
 
 void site_unmount_and_detach(struct volumes_site *site)
@@ -271,7 +271,7 @@ static void obey(const struct volumes_site *site, struct volumes *volumes,
     case SITE_MOUNT:
     case SITE_MOUNT_CHECKED:
         ret->rc = volumes_mount(volumes, SITE_ID, site->mount, false,
-                                order->op == SITE_MOUNT_CHECKED, err);
+                                order->op == SITE_MOUNT_CHECKED, NULL, err);
         break;
     case SITE_UNMOUNT:
         ret->rc = volumes_unmount(volumes, SITE_ID, site->mount, err);

@@ -227,7 +227,7 @@ int volumes_attach(struct volumes *volumes, const char *id, struct err *err)
 }
 
 int volumes_mount(struct volumes *volumes, const char *id, const char *path, bool read_only,
-                  bool check, struct err *err)
+                  bool check, struct volumes_mended *ret, struct err *err)
 {
     (void)volumes;
     WITH_LOCK;
@@ -244,6 +244,8 @@ int volumes_mount(struct volumes *volumes, const char *id, const char *path, boo
     v->turn = fake->turns++;
     v->mounts++;
     v->checks += check;
+    if (ret)
+        *ret = (struct volumes_mended){.replayed = check};
     return 0;
 }
 
@@ -285,10 +287,8 @@ int volumes_detach(struct volumes *volumes, const char *id, int wait_ms, struct 
     int rc = begin("detach", err);
     if (rc < 0 || !v || (!v->attached && !v->dead))
         return rc;
-    if (v->mounted[0] || v->elsewhere) {
-        v->detaching = true;
+    if (v->mounted[0] || v->elsewhere)
         return err_fail(err, ERR_CONFLICT, "the volume %s is held by sleep (77)", id);
-    }
     if (v->failed)
         return err_fail(err, ERR_IO, "the host's disk failed to sync what was written to it");
     v->attached = v->detaching = v->dead = v->fenced = false;
