@@ -118,7 +118,7 @@ static void test_what_was_unmounted_by_hand(void **state)
     fake_volumes_only()->mounted[0] = '\0';
     workspace_world_start(world);
     assert_mounted(world);
-    /* It may be mounted elsewhere, and then a check could not be made. */
+    /* Nothing has died. What lives elsewhere is e2e_workspace_living's. */
     assert_int_equal(fake_volumes_only()->checks, 0);
     assert_string_equal(workspace_world_incident(world, "w"), "");
     assert_int_equal(workspace_world_events(world, "w", "workspace-mounted-again"), 1);
