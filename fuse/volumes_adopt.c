@@ -230,7 +230,7 @@ static void ask_all(struct volumes *volumes, const struct names *names, bool los
             continue;
         if (!volume_is_held(volume) && (!lost || volume->lost) &&
             hear_worker(volumes, volume, steal_fd(&connection), left > 0 ? (int)left : 0) < 0 &&
-            !volume->lost)
+            !volume->lost && !volume_is_held(volume))
             look_dead(volumes, volume);
         volume_leave(volumes, volume);
     }
