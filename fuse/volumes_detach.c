@@ -226,7 +226,7 @@ static bool is_there(int dir_fd, const char *name)
            errno != ENOENT;
 }
 
-static bool has_socket(const struct volumes *volumes, const char *id)
+bool volume_has_socket(const struct volumes *volumes, const char *id)
 {
     char name[VOLUME_ID_LEN + 8];
     (void)snprintf(name, sizeof name, "%.12s.sock", id);
@@ -235,7 +235,7 @@ static bool has_socket(const struct volumes *volumes, const char *id)
 
 static bool has_names(const struct volumes *volumes, const char *id)
 {
-    return has_socket(volumes, id) || is_there(volumes->mounts_fd, id);
+    return volume_has_socket(volumes, id) || is_there(volumes->mounts_fd, id);
 }
 
 /* What the host's disk says, not what a worker's end or its successor's start looks like: asked
@@ -245,7 +245,7 @@ static bool is_answer(const struct volumes *volumes, const struct volume *volume
     if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -EROFS)
         return true;
     /* Somebody took its directory away, or its socket, which only an attach makes. */
-    return !is_there(volumes->data_fd, volume->id) || !has_socket(volumes, volume->id);
+    return !is_there(volumes->data_fd, volume->id) || !volume_has_socket(volumes, volume->id);
 }
 
 static bool has_failed(const struct volume *volume)

@@ -213,6 +213,8 @@ int volumes_silence_ms(void); /* after which a keeper that doesn't answer is rep
  * the worker, ends connection and mount, removes socket and directory, keeper lets go. Goes
  * on after a failure and returns the first one (I9). */
 int volume_take_down(struct volumes *volumes, struct volume *volume, struct err *err);
+/* Whether the control socket of its workers has its name, which only an attach makes. */
+bool volume_has_socket(const struct volumes *volumes, const char *id);
 /* volumes_detach() of a volume that the caller has entered. */
 int volume_detach(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err);
 

@@ -34,8 +34,10 @@ static int ask_worker(struct volumes *volumes, const struct volume *volume, uint
             return err_fail(err, ERR_CONFLICT, "its connection has ended");
         if (atomic_load(&volumes->stopping))
             return err_fail(err, ERR_INTERRUPTED, "it has not grown yet");
-        if (why.code != ERR_UNREACHABLE || clock_now_ms() >= until)
+        if (why.code != ERR_UNREACHABLE || clock_now_ms() >= until ||
+            !volume_has_socket(volumes, volume->id))
             return err_pass(err, rc, &why);
+        volumes_sleep_ms(VOLUMES_POLL_MS); /* where nobody listens the answer comes at once */
     }
 }
 
