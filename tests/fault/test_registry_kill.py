@@ -190,8 +190,10 @@ def test_push_times_docker_registry(scratch):
         return ("snapshot", "push", work.made["id"])
 
     def look(_killed):
-        if site.node.ok("snapshot", "inspect", work.made["id"])["durability"] == "local":
-            site.node.ok("snapshot", "push", work.made["id"])
+        pushes = [job for job in site.node.ok("job", "ls")["jobs"]
+                  if job["kind"] == "snapshot.push" and job["object"] == f"snapshot:{work.made['id']}"]
+        check_equal([job["state"] for job in pushes], ["done"], f"states of the push, which was recorded before the kill: {pushes}")
+        check_equal(site.durability(work.made), "pushed", "durability")
         Peer(registry.base).check_whole("varve/images/s", work.made["digest"])
         ended = re.findall(r'"PUT [^ ]*digest=sha256(?:%3[aA]|:)([0-9a-f]{64})[^"]*" 201', harness.read_text(registry.log))
         check(ended, "docker-registry's log names no upload")
