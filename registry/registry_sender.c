@@ -173,9 +173,9 @@ static int ask(struct registry_sender *sender, struct err *err)
         return restart(sender, err);
     struct registry_session *session = &sender->session;
     const struct err cause = session->cause;
-    uint64_t best = session->offset.best;
+    uint64_t progress_at = session->progress_at;
     int rc = registry_session_ask(session, err);
-    if (rc == REGISTRY_STEP_DONE && session->offset.best > best)
+    if (rc == REGISTRY_STEP_DONE && session->progress_at > progress_at)
         sender->asks = 0;
     if (rc == REGISTRY_STEP_LOST && cause.code != ERR_NONE)
         session->cause = cause; /* what went wrong before says more */
@@ -190,8 +190,22 @@ int registry_sender_open(struct registry_sender *sender, struct err *err)
     if (!sender->session.location)
         rc = registry_session_open(&sender->session, err);
     if (rc == 0)
+        sender->recorded = false; /* of another one from here on */
+    if (rc == 0)
         rc = note(sender, true, err);
     return rc == 0 ? FAULT_POINT("registry.upload-opened", err) : rc;
+}
+
+/* What an earlier attempt left does not answer, or not as it should, though the registry may be
+ * well: its address may be of a host that is gone. The record stays until another session is
+ * there, as the registry may be away, too. */
+static void leave_recorded(struct registry_sender *sender)
+{
+    struct registry_session *session = &sender->session;
+    registry_session_forget(session);
+    registry_retry_progress(&session->retry);
+    sender->recorded = true;
+    sender->restarts++;
 }
 
 int registry_sender_resume(struct registry_sender *sender, const char *location, uint64_t offset,
@@ -200,7 +214,15 @@ int registry_sender_resume(struct registry_sender *sender, const char *location,
     struct registry_session *session = &sender->session;
     if (registry_session_take(session, location, offset, sender->source.end, NULL) < 0)
         return note(sender, false, err);
-    int rc = sender->no_patch ? REGISTRY_STEP_LOST : registry_session_ask(session, err);
+    struct err failure = ERR_INIT;
+    int rc = sender->no_patch ? REGISTRY_STEP_LOST : registry_session_ask(session, &failure);
+    bool final = failure.code == ERR_CANCELLED || failure.code == ERR_DENIED;
+    if (rc < 0 && (final || !has_all(sender)))
+        return err_pass(err, rc, &failure);
+    if (rc < 0) {
+        leave_recorded(sender);
+        return 0;
+    }
     if (rc == REGISTRY_STEP_LOST)
         rc = restart(sender, err);
     if (rc < 0 || !session->location)
@@ -335,13 +357,13 @@ static int send_chunk(struct registry_sender *sender, struct err *err)
 {
     struct registry_session *session = &sender->session;
     const struct registry_session_body body = next_body(sender, registry_sender_chunk(sender));
-    uint64_t best = session->offset.best;
+    uint64_t progress_at = session->progress_at;
     int step = registry_session_patch(session, &body, err);
     if (step < 0)
         return step;
     if (step != REGISTRY_STEP_DONE)
         return mend_body(sender, step, &body, false, err);
-    if (session->offset.best > best)
+    if (session->progress_at > progress_at)
         sender->asks = 0;
     if (sender->shrunk)
         learn(sender, learn_chunk);

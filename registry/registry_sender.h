@@ -74,7 +74,8 @@ struct registry_sender {
     bool answered;  /* the last body that was not taken had an answer */
     int asks;       /* times that the offset was another, without progress */
     int restarts;   /* sessions that were lost */
-    bool hopeless;  /* another attempt would not get further in this session */
+    bool recorded; /* what an earlier attempt left did not answer, and nothing took its place yet */
+    bool hopeless; /* another attempt would not get further in this session */
 };
 
 /* What is known of the registry decides how to begin. Sets the way and the chunk; called again when
@@ -83,7 +84,7 @@ void registry_sender_choose(struct registry_sender *sender);
 /* Opens a session unless one is there. */
 int registry_sender_open(struct registry_sender *sender, struct err *err);
 /* Takes up what an earlier attempt left: 1 when the registry told where it goes on, 0 when there is
- * nothing to go on with. */
+ * nothing to go on with, or it does not answer. */
 int registry_sender_resume(struct registry_sender *sender, const char *location, uint64_t offset,
                            struct err *err);
 /* How many bytes the next chunk has, if the source has them. */

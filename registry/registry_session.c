@@ -18,10 +18,11 @@ static const char *const session_codes[] = {"BLOB_UPLOAD_UNKNOWN", "BLOB_UPLOAD_
 /* Those that say that the bytes are not the ones that were announced. */
 static const char *const bytes_codes[] = {"DIGEST_INVALID", "SIZE_INVALID"};
 
-static void forget(struct registry_session *session)
+void registry_session_forget(struct registry_session *session)
 {
     free(steal_ptr(session->location));
     registry_offset_begin(&session->offset);
+    session->progress_at = 0;
     session->used = false;
     session->broken = false;
     session->refused = false;
@@ -29,7 +30,7 @@ static void forget(struct registry_session *session)
 
 void registry_session_free(struct registry_session *session)
 {
-    forget(session);
+    registry_session_forget(session);
     registry_http_response_free(&session->response);
 }
 
@@ -144,7 +145,7 @@ static void take_chunk_min(struct registry_session *session,
 static int open_answered(struct registry_session *session,
                          const struct registry_http_response *response, struct err *err)
 {
-    forget(session);
+    registry_session_forget(session);
     session->chunk_min = 0;
     if (!response->location)
         return err_fail(err, ERR_DAMAGED, "the registry answered %ld without an address",
@@ -210,7 +211,7 @@ int registry_session_mount(struct registry_session *session, const struct digest
         return 1;
     /* Whatever else it is, an upload without a mount finds out what is wrong. */
     if (response.status == 202 && open_answered(session, &response, &failure) < 0)
-        forget(session);
+        registry_session_forget(session);
     return 0;
 }
 
@@ -223,19 +224,24 @@ int registry_session_take(struct registry_session *session, const char *location
     int rc = registry_http_location(session->registry->http, &from, &address, err);
     if (rc < 0)
         return rc;
-    forget(session);
+    registry_session_forget(session);
     session->location = address;
     registry_offset_take_up(&session->offset, offset, size); /* what was sent is not known */
+    session->progress_at = session->offset.best;
     session->broken = true;
     return 0;
 }
 
 /* Takes the offset that the session has now. */
-static int note_offset(struct registry_session *session, uint64_t best_before)
+static int note_offset(struct registry_session *session)
 {
+    uint64_t best = session->offset.best;
+    uint64_t more = best > session->progress_at ? best - session->progress_at : 0;
     session->used = session->used || session->offset.at > 0;
-    if (session->offset.best > best_before)
+    if (more >= REGISTRY_SESSION_PROGRESS || (more > 0 && best == session->total)) {
+        session->progress_at = best;
         registry_retry_progress(&session->retry);
+    }
     return REGISTRY_STEP_DONE;
 }
 
@@ -306,7 +312,6 @@ static bool is_success(long status)
 static int chunk_taken(struct registry_session *session,
                        const struct registry_http_response *response, uint64_t end)
 {
-    uint64_t best = session->offset.best;
     struct err why = ERR_INIT;
     session->used = true;
     if (!response->body_complete) {
@@ -316,7 +321,7 @@ static int chunk_taken(struct registry_session *session,
     }
     if (!registry_offset_took(&session->offset, end, response->range, &why))
         return keep_cause(session, &why, REGISTRY_STEP_ASK);
-    return note_offset(session, best);
+    return note_offset(session);
 }
 
 int registry_session_patch(struct registry_session *session,
@@ -427,11 +432,10 @@ int registry_session_ask(struct registry_session *session, struct err *err)
     rc = no_get ? 0 : take_location(session, &response, err);
     if (rc < 0)
         return rc;
-    uint64_t best = session->offset.best;
     struct err why = ERR_INIT;
     if (!registry_offset_told(&session->offset, no_get ? NULL : response.range, &why))
         return keep_cause(session, &why, REGISTRY_STEP_LOST);
-    return note_offset(session, best);
+    return note_offset(session);
 }
 
 static int is_late(void *arg, uint64_t done, uint64_t total)
@@ -453,7 +457,7 @@ void registry_session_abandon(struct registry_session *session)
     call.repeat = REGISTRY_REPEAT_NEVER;
     cleanup_http_response struct registry_http_response response = {0};
     (void)registry_call_perform(session->registry, &call, &response, NULL);
-    forget(session);
+    registry_session_forget(session);
 }
 
 int registry_session_wait(struct registry_session *session, struct err *err)

@@ -26,6 +26,9 @@ enum {
     REGISTRY_CHUNK_MIN = 1 << 20, /* bytes; a registry that refuses so few is not pushed to */
     /* What is sent again after a lost connection stays below 16 MiB. */
     REGISTRY_CHUNK_BYTES = 15 << 20,
+    /* Bytes that count as progress, as does the last one: a registry that keeps one of each body
+     * would have them sent for ever. */
+    REGISTRY_SESSION_PROGRESS = 64 * 1024,
 };
 
 struct registry_session {
@@ -38,11 +41,12 @@ struct registry_session {
 
     char *location; /* owned; NULL: there is no session */
     struct registry_offset offset;
-    uint64_t chunk_min; /* chunks but the last have so many bytes (OCI-Chunk-Min-Length) */
-    bool used;          /* the registry has taken a chunk in this session */
-    bool broken;        /* a body broke off in it, or it is another process's */
-    bool refused;       /* the registry refused it for good */
-    bool doubted;       /* other bytes arrived than were sent, in this or an earlier session */
+    uint64_t chunk_min;   /* chunks but the last have so many bytes (OCI-Chunk-Min-Length) */
+    uint64_t progress_at; /* offset.best when it last counted as progress */
+    bool used;            /* the registry has taken a chunk in this session */
+    bool broken;          /* a body broke off in it, or it is another process's */
+    bool refused;         /* the registry refused it for good */
+    bool doubted;         /* other bytes arrived than were sent, in this or an earlier session */
 
     uint64_t sent; /* bytes of bodies that went out, of all sessions */
     struct registry_retry retry;
@@ -59,6 +63,9 @@ struct registry_session {
 /* Frees what is owned; gives nothing up. */
 void registry_session_free(struct registry_session *session);
 #define cleanup_registry_session cleanup_with(registry_session_free)
+
+/* Lets go of the session, about which the registry is told nothing. */
+void registry_session_forget(struct registry_session *session);
 
 /* What a request came to. The cause says why for all but the first. */
 enum registry_step {

@@ -107,7 +107,7 @@ static bool may_go_on(const struct upload *upload, const struct err *failure)
  * asked. */
 static void give_up(struct upload *upload, const struct err *failure)
 {
-    if (may_go_on(upload, failure))
+    if (upload->sender.recorded || may_go_on(upload, failure))
         return;
     (void)forget(upload, NULL);
     if (failure->code != ERR_UNREACHABLE)

@@ -2,6 +2,7 @@
 
 #include "fake_fixture.h"
 #include "registry_fixture.h"
+#include "registry_sender.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -411,6 +412,71 @@ static void the_next_attempt_goes_on(void **state)
     }
 }
 
+/* As if another attempt had got so far. */
+static void record_at(struct fake_fixture *fixture, const char *location)
+{
+    remote_session_free(&fixture->session);
+    fixture->session.location = strdup(location);
+    fixture->session.offset = CHUNK;
+    assert_non_null(fixture->session.location);
+}
+
+/* Its host is gone, or the registry cannot tell anything of that upload: others it takes. */
+static void what_was_recorded_does_not_answer(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const char *const locations[] = {"http://127.0.0.1:1/v2/a/n/blobs/uploads/gone",
+                                            "/v2/a/n/blobs/uploads/broken"};
+    for (size_t i = 0; i < ARRAY_SIZE(locations); i++) {
+        fake_fixture_config(fixture,
+                            "{'rules':[{'method':'GET','path':'*/uploads/broken','status':500}]}");
+        record_at(fixture, locations[i]);
+        struct remote_upload upload =
+            fake_fixture_pushed(fixture, locations[i], "a/n", large, LARGE);
+        assert_int_equal(upload.restarts, 1);
+        assert_int_equal(upload.resumed_at, 0);
+        assert_int_equal(upload.sent, LARGE);
+        assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
+    }
+    /* While the registry opens no other one, it stays recorded; so it does when nobody may ask. */
+    static const char *const rules[] = {
+        "{'rules':[{'method':['GET','POST'],'path':'*/uploads/*','status':500}]}",
+        "{'rules':[{'method':'GET','path':'*/uploads/*','status':500},"
+        "{'method':'POST','path':'*/uploads/*','status':403}]}"};
+    for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
+        fake_fixture_config(fixture, rules[i]);
+        record_at(fixture, locations[1]);
+        (void)fake_fixture_refused(fixture, large, LARGE);
+        assert_string_equal(fixture->session.location, locations[1]);
+        assert_int_equal(fixture->session.offset, CHUNK);
+    }
+}
+
+/* Bodies of which next to nothing is kept are not sent for ever; a part that is worth it counts. */
+static void a_few_bytes_are_no_progress(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const char *const rules[] = {"'read':1,'end':'reset'", "'read':1000,'end':'close'",
+                                        "'read':1,'status':500", "'read':1,'status':404"};
+    enum {
+        MOST = 2 * (REGISTRY_UPLOAD_RESTARTS_MAX + 1) * (REGISTRY_UPLOAD_ASKS_MAX + 1),
+        PARTS = 20,
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
+        char config[128];
+        snprintf(config, sizeof config, "{'rules':[{'method':['PATCH','PUT'],%s}]}", rules[i]);
+        fake_fixture_config(fixture, config);
+        (void)fake_fixture_refused(fixture, large, LARGE);
+        assert_in_range(fake_fixture_count(fixture, "PATCH") + fake_fixture_count(fixture, "PUT"),
+                        1, MOST);
+        fake_fixture_renew(fixture);
+    }
+    fake_fixture_config(fixture, "{'rules':[{'method':'PATCH','read':65536,'end':'close'}]}");
+    struct remote_upload upload =
+        fake_fixture_pushed(fixture, "parts", "a/n", large, CHUNK + PARTS);
+    assert_int_equal(upload.restarts, 0);
+}
+
 static void mounts_are_tried(void **state)
 {
     struct fake_fixture *fixture = *state;
@@ -502,14 +568,24 @@ static void a_shaky_registry(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(the_size_of_a_chunk),        test(small_blobs_take_two_requests),
-        test(large_blobs_go_in_chunks),   test(chunks_that_break_off),
-        test(failures_after_the_body),    test(closing_answers_that_are_lost),
-        test(closing_requests_that_fail), test(offsets_are_asked_for),
-        test(bodies_that_are_too_large),  test(chunks_have_a_least_size),
-        test(registries_without_patch),   test(registries_without_a_put_of_all),
-        test(addresses_of_uploads),       test(the_next_attempt_goes_on),
-        test(mounts_are_tried),           test(silence_ends_when_asked),
+        test(the_size_of_a_chunk),
+        test(small_blobs_take_two_requests),
+        test(large_blobs_go_in_chunks),
+        test(chunks_that_break_off),
+        test(failures_after_the_body),
+        test(closing_answers_that_are_lost),
+        test(closing_requests_that_fail),
+        test(offsets_are_asked_for),
+        test(bodies_that_are_too_large),
+        test(chunks_have_a_least_size),
+        test(registries_without_patch),
+        test(registries_without_a_put_of_all),
+        test(addresses_of_uploads),
+        test(the_next_attempt_goes_on),
+        test(what_was_recorded_does_not_answer),
+        test(a_few_bytes_are_no_progress),
+        test(mounts_are_tried),
+        test(silence_ends_when_asked),
         test(a_shaky_registry),
     };
     large = fake_fixture_large();
