@@ -22,6 +22,7 @@ static const struct remote_ops registry_ops = {
     .blob_stream = registry_stream_open,
     .blob_get = registry_blob_get,
     .blob_read = registry_blob_read,
+    .blob_probe = registry_blob_probe,
     .manifest_get = registry_manifest_get,
     .manifest_put = registry_manifest_put,
     .manifest_stat = registry_manifest_stat,

@@ -40,12 +40,12 @@ static int stat_by_get(struct registry *registry, const struct registry_call *he
     call.request.method = REGISTRY_HTTP_GET;
     call.request.range_len = 1;
     registry_http_response_free(response);
-    int rc = registry_call_perform(registry, &call, response, err);
+    int rc = registry_call_as_pusher(registry, &call, response, err);
     if (rc < 0 || response->status != 416)
         return rc;
     call.request.range_len = 0;
     registry_http_response_free(response);
-    return registry_call_perform(registry, &call, response, err);
+    return registry_call_as_pusher(registry, &call, response, err);
 }
 
 static uint64_t total_of(const struct registry_http_response *response)
@@ -54,21 +54,6 @@ static uint64_t total_of(const struct registry_http_response *response)
     if (response->content_range)
         (void)registry_head_range(response->content_range, &range, NULL);
     return range.total;
-}
-
-/* Blobs are looked for by who pushes, so one right serves for all of a push; and a repository that
- * is not there yet may be one that nobody can have the right to pull from. Who may only read looks
- * with that right. */
-static int look(struct registry *registry, struct registry_call *call,
-                struct registry_http_response *ret, struct err *err)
-{
-    struct err failure = ERR_INIT;
-    call->actions = "pull,push";
-    int rc = registry_call_perform(registry, call, ret, &failure);
-    if (rc == 0 || failure.code != ERR_DENIED)
-        return rc == 0 ? 0 : err_pass(err, rc, &failure);
-    call->actions = "pull";
-    return registry_call_perform(registry, call, ret, err);
 }
 
 int registry_blob_look(struct registry *registry, const char *repository,
@@ -87,7 +72,7 @@ int registry_blob_look(struct registry *registry, const char *repository,
                                  .retry = retry,
                                  .repository = repository};
     cleanup_http_response struct registry_http_response response = {0};
-    rc = look(registry, &call, &response, err);
+    rc = registry_call_as_pusher(registry, &call, &response, err);
     if (rc == 0 && is_no_answer(&response))
         rc = stat_by_get(registry, &call, &response, err);
     if (rc < 0)

@@ -155,6 +155,19 @@ int registry_call_perform(struct registry *registry, const struct registry_call 
     return rc < 0 ? err_pass(err, rc, &failure) : 0;
 }
 
+int registry_call_as_pusher(struct registry *registry, const struct registry_call *call,
+                            struct registry_http_response *ret, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    struct registry_call pusher = *call;
+    pusher.actions = "pull,push";
+    int rc = registry_call_perform(registry, &pusher, ret, &failure);
+    if (rc == 0 || failure.code != ERR_DENIED)
+        return rc == 0 ? 0 : err_pass(err, rc, &failure);
+    pusher.actions = "pull";
+    return registry_call_perform(registry, &pusher, ret, err);
+}
+
 int registry_call_wait(struct registry *registry, struct registry_retry *retry,
                        const struct registry_http_response *response,
                        const struct registry_waiter *waiter, struct err *err)

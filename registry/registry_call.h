@@ -36,6 +36,12 @@ struct registry_call {
 int registry_call_perform(struct registry *registry, const struct registry_call *call,
                           struct registry_http_response *ret, struct err *err);
 
+/* The same with the rights to pull and to push, or, where these are denied, to pull alone. For who
+ * looks at what is pushed: one token serves for all of a push, and of a repository that is not
+ * there yet nobody may have the right to pull. */
+int registry_call_as_pusher(struct registry *registry, const struct registry_call *call,
+                            struct registry_http_response *ret, struct err *err);
+
 /* registry_repeat_wait() with the registry's time. */
 int registry_call_wait(struct registry *registry, struct registry_retry *retry,
                        const struct registry_http_response *response,

@@ -165,7 +165,7 @@ static int put(const struct removal *removal, const char *tag, const char *media
                const char *bytes, size_t len, struct err *err)
 {
     return registry_manifest_put(removal->remote, removal->repository, tag, media_type, bytes, len,
-                                 removal->progress, removal->arg, NULL, err);
+                                 false, removal->progress, removal->arg, NULL, err);
 }
 
 static int stat_tag(const struct removal *removal, const char *tag,

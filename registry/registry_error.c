@@ -160,6 +160,14 @@ static void hint_for_status(const struct registry_http_response *response, const
         err_hint(err, "the registry, or a proxy in front of it, limits the size of a body");
 }
 
+/* Gives a failure that was just set another number than that of its code. */
+static int renumber(int num, struct err *err)
+{
+    if (err)
+        err->num = num;
+    return -num;
+}
+
 int registry_error_refusal(const struct registry_http_response *response, struct err *err)
 {
     cleanup_free char *host = registry_url_host(response->url);
@@ -172,7 +180,9 @@ int registry_error_refusal(const struct registry_http_response *response, struct
                       host ? host : "?", response->status, words.s[0] ? " (" : "", words.s,
                       words.s[0] ? ")" : "", wait);
     hint_for_status(response, host ? host : "HOST", after_s, err);
-    return rc;
+    if (registry_retry_is_passing(response))
+        return renumber(REMOTE_REFUSED_FOR_NOW, err);
+    return response->status == 403 ? renumber(REMOTE_DENIED_FOR_GOOD, err) : rc;
 }
 
 int registry_error_if_web_page(const struct registry_http_response *response, struct err *err)

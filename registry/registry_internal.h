@@ -40,11 +40,14 @@ int registry_blob_get(struct remote *remote, const char *repository, const struc
 int registry_blob_read(struct remote *remote, const char *repository, const struct digest *digest,
                        uint64_t offset, void *into, size_t len, remote_progress progress,
                        void *progress_arg, struct err *err);
+int registry_blob_probe(struct remote *remote, const char *repository, const struct digest *digest,
+                        uint64_t size, remote_progress progress, void *arg, uint64_t *ret_size,
+                        struct err *err);
 int registry_manifest_get(struct remote *remote, const char *repository, const char *reference,
                           remote_progress progress, void *progress_arg, struct remote_manifest *ret,
                           struct err *err);
 int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                          const char *media_type, const void *bytes, size_t len,
+                          const char *media_type, const void *bytes, size_t len, bool claim,
                           remote_progress progress, void *arg, struct remote_missing *missing,
                           struct err *err);
 int registry_manifest_delete(struct remote *remote, const char *repository,
@@ -68,6 +71,12 @@ int registry_referrers_note(struct remote *remote, const char *repository,
                             const struct remote_manifest *manifest,
                             const struct registry_http_response *response, remote_progress progress,
                             void *arg, struct err *err);
+
+/* As the operation, for who pushes: see registry_call_as_pusher(). */
+int registry_manifest_get_as_pusher(struct remote *remote, const char *repository,
+                                    const char *reference, remote_progress progress,
+                                    void *progress_arg, struct remote_manifest *ret,
+                                    struct err *err);
 
 /* The Accept headers of requests for manifests. */
 extern const char *const registry_manifest_accept[];

@@ -82,9 +82,13 @@ static int add_to_buf(void *arg, const void *bytes, size_t len, struct err *err)
     return buf_add(arg, bytes, len, "the manifest", err);
 }
 
-static int fetch(struct registry *registry, const char *repository, const char *reference,
-                 remote_progress progress, void *progress_arg, struct buf *body,
-                 struct registry_http_response *ret, struct err *err)
+/* How a request is made: with the right to pull, or as one who pushes. */
+typedef int call_perform(struct registry *registry, const struct registry_call *call,
+                         struct registry_http_response *ret, struct err *err);
+
+static int fetch(struct registry *registry, call_perform *perform, const char *repository,
+                 const char *reference, remote_progress progress, void *progress_arg,
+                 struct buf *body, struct registry_http_response *ret, struct err *err)
 {
     cleanup_free char *url = NULL;
     int rc = registry_make_url(registry, repository, "manifests", reference, &url, err);
@@ -102,7 +106,7 @@ static int fetch(struct registry *registry, const char *repository, const char *
                                  .repository = repository,
                                  .actions = "pull"};
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_call_perform(registry, &call, &response, err);
+    rc = perform(registry, &call, &response, err);
     if (rc < 0)
         return rc;
     if (response.status != 200)
@@ -112,17 +116,17 @@ static int fetch(struct registry *registry, const char *repository, const char *
     return 0;
 }
 
-int registry_manifest_get(struct remote *remote, const char *repository, const char *reference,
-                          remote_progress progress, void *progress_arg, struct remote_manifest *ret,
-                          struct err *err)
+static int get(struct remote *remote, call_perform *perform, const char *repository,
+               const char *reference, remote_progress progress, void *progress_arg,
+               struct remote_manifest *ret, struct err *err)
 {
     int rc = registry_manifest_check_names(repository, reference, err);
     if (rc < 0)
         return rc;
     cleanup_buf struct buf body = BUF_INIT(REMOTE_MANIFEST_MAX);
     cleanup_http_response struct registry_http_response response = {0};
-    rc = fetch(registry_of(remote), repository, reference, progress, progress_arg, &body, &response,
-               err);
+    rc = fetch(registry_of(remote), perform, repository, reference, progress, progress_arg, &body,
+               &response, err);
     if (rc < 0)
         return rc;
     const char *type;
@@ -142,6 +146,23 @@ int registry_manifest_get(struct remote *remote, const char *repository, const c
     manifest.media_type = steal_ptr(type_copy);
     *ret = manifest;
     return 0;
+}
+
+int registry_manifest_get(struct remote *remote, const char *repository, const char *reference,
+                          remote_progress progress, void *progress_arg, struct remote_manifest *ret,
+                          struct err *err)
+{
+    return get(remote, registry_call_perform, repository, reference, progress, progress_arg, ret,
+               err);
+}
+
+int registry_manifest_get_as_pusher(struct remote *remote, const char *repository,
+                                    const char *reference, remote_progress progress,
+                                    void *progress_arg, struct remote_manifest *ret,
+                                    struct err *err)
+{
+    return get(remote, registry_call_as_pusher, repository, reference, progress, progress_arg, ret,
+               err);
 }
 
 /* A media type goes into a header line, so nothing may end it early. */
@@ -171,8 +192,8 @@ static int compare_tag(struct registry *registry, const char *repository, const 
     cleanup_buf struct buf have = BUF_INIT(REMOTE_MANIFEST_MAX);
     cleanup_http_response struct registry_http_response answer = {0};
     struct digest found;
-    if (fetch(registry, repository, reference, body->progress, body->progress_arg, &have, &answer,
-              NULL) < 0 ||
+    if (fetch(registry, registry_call_as_pusher, repository, reference, body->progress,
+              body->progress_arg, &have, &answer, NULL) < 0 ||
         digest_bytes(buf_str(&have), have.len, &found, NULL) < 0)
         return registry_error_refusal(response, err);
     if (digest_equal(&found, digest))
@@ -200,8 +221,59 @@ static int check_stored(const struct registry_http_response *response, const str
     return rc < 0 ? rc : registry_error_if_other_digest(response, digest, err);
 }
 
+/* Whether a tag may be given to a manifest: ERR_EXISTS when it names another one. */
+static int check_claim(struct registry *registry, const char *tag, const struct digest *digest,
+                       const struct registry_call *put, struct err *err)
+{
+    struct remote_manifest_stat there;
+    struct err missing = ERR_INIT;
+    int rc = registry_manifest_stat(&registry->remote, put->repository, tag, put->request.progress,
+                                    put->request.progress_arg, &there, &missing);
+    rc = err_found(err, rc, &missing);
+    if (rc <= 0 || digest_equal(&there.digest, digest))
+        return rc < 0 ? rc : 0;
+    return remote_fail_taken(put->repository, tag, &there.digest, err);
+}
+
+/* A PUT that takes its tag from nobody. A registry has no compare and swap, so the tag is looked at
+ * before each attempt: between two of them are pauses, in which others may have come. */
+static int perform_claim(struct registry *registry, const char *tag, const struct digest *digest,
+                         const struct registry_call *put, struct registry_http_response *ret,
+                         struct err *err)
+{
+    struct registry_retry retry = {.attempts = 0};
+    const struct registry_waiter waiter = {.progress = put->request.progress,
+                                           .arg = put->request.progress_arg};
+    for (;;) {
+        cleanup_http_response struct registry_http_response response = {0};
+        struct err failure = ERR_INIT;
+        int rc = check_claim(registry, tag, digest, put, err);
+        if (rc < 0)
+            return rc;
+        rc = registry_call_perform(registry, put, &response, &failure);
+        if (rc < 0 && !registry_retry_is_lost(&failure))
+            return err_pass(err, rc, &failure);
+        bool again = rc < 0 || registry_retry_is_passing(&response);
+        if (again) {
+            int go_on =
+                registry_call_wait(registry, &retry, rc < 0 ? NULL : &response, &waiter, err);
+            if (go_on < 0)
+                return go_on;
+            if (go_on == 1)
+                continue;
+        }
+        if (rc < 0) {
+            err_wrap(&failure, rc, "%d attempts failed", retry.attempts);
+            return err_pass(err, rc, &failure);
+        }
+        *ret = response;
+        response = (struct registry_http_response){0};
+        return 0;
+    }
+}
+
 static int put_manifest(struct registry *registry, const char *repository, const char *reference,
-                        const char *media_type, const struct digest *digest,
+                        const char *media_type, const struct digest *digest, bool claim,
                         const struct registry_http_request *body, struct remote_missing *missing,
                         struct err *err)
 {
@@ -223,7 +295,9 @@ static int put_manifest(struct registry *registry, const char *repository, const
     call.request.url = url;
     call.request.headers = headers;
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_call_perform(registry, &call, &response, err);
+    call.repeat = claim ? REGISTRY_REPEAT_ASKED : REGISTRY_REPEAT_SAFE;
+    rc = claim ? perform_claim(registry, reference, digest, &call, &response, err)
+               : registry_call_perform(registry, &call, &response, err);
     if (rc < 0)
         return rc;
     rc = may_be_taken(&response)
@@ -240,7 +314,7 @@ static int put_manifest(struct registry *registry, const char *repository, const
 }
 
 int registry_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                          const char *media_type, const void *bytes, size_t len,
+                          const char *media_type, const void *bytes, size_t len, bool claim,
                           remote_progress progress, void *arg, struct remote_missing *missing,
                           struct err *err)
 {
@@ -259,6 +333,6 @@ int registry_manifest_put(struct remote *remote, const char *repository, const c
                         REMOTE_MANIFEST_MAX);
     struct registry_http_request body = {
         .body = bytes, .body_fd = -1, .body_size = len, .progress = progress, .progress_arg = arg};
-    return put_manifest(registry_of(remote), repository, reference, media_type, &digest, &body,
-                        missing, err);
+    return put_manifest(registry_of(remote), repository, reference, media_type, &digest,
+                        claim && tag, &body, missing, err);
 }

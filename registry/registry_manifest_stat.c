@@ -23,9 +23,8 @@ static int ask_head(struct registry *registry, const char *repository, const cha
                                                    .progress = progress,
                                                    .progress_arg = progress_arg},
                                        .repeat = REGISTRY_REPEAT_SAFE,
-                                       .repository = repository,
-                                       .actions = "pull"};
-    rc = registry_call_perform(registry, &call, &response, err);
+                                       .repository = repository};
+    rc = registry_call_as_pusher(registry, &call, &response, err);
     if (rc < 0)
         return rc;
     struct digest digest;
@@ -52,8 +51,8 @@ int registry_manifest_stat(struct remote *remote, const char *repository, const 
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_remote_manifest struct remote_manifest manifest = {.bytes = NULL};
-    rc = registry_manifest_get(remote, repository, reference, progress, progress_arg, &manifest,
-                               err);
+    rc = registry_manifest_get_as_pusher(remote, repository, reference, progress, progress_arg,
+                                         &manifest, err);
     if (rc < 0)
         return rc;
     *ret = (struct remote_manifest_stat){.digest = manifest.digest,

@@ -155,7 +155,7 @@ static int add_once(struct remote *remote, const char *repository, const char *t
     if (rc < 0 || !text)
         return rc < 0 ? rc : 1;
     return registry_manifest_put(remote, repository, tag, OCI_MEDIA_INDEX, text, strlen(text),
-                                 progress, arg, NULL, err);
+                                 false, progress, arg, NULL, err);
 }
 
 /* Writers of the list know nothing of each other, so it is read again after each change, until what

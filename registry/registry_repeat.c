@@ -91,7 +91,7 @@ int registry_repeat_wait(const struct registry_repeat_means *means, struct regis
 static bool answer_may_pass(const struct registry_http_response *response,
                             enum registry_repeat repeat)
 {
-    return registry_retry_is_put_off(response) ||
+    return (repeat != REGISTRY_REPEAT_ASKED && registry_retry_is_put_off(response)) ||
            (repeat == REGISTRY_REPEAT_SAFE && registry_retry_is_passing(response));
 }
 

@@ -19,6 +19,7 @@
 enum registry_repeat {
     REGISTRY_REPEAT_NEVER, /* only after an answer that says that nothing was done: 401, 429, or 503
                             * with Retry-After */
+    REGISTRY_REPEAT_ASKED, /* the caller repeats, as it looks at something else in between */
     REGISTRY_REPEAT_SAFE,  /* changes nothing, or the same once more */
 };
 

@@ -90,7 +90,7 @@ int blob_writer_commit(struct blob_writer *writer, const struct digest *expected
         rc = check_expected(writer, &found, expected, expected_size, err);
     if (rc == 0 && writer->claim)
         rc = writer->claim(writer->claim_arg, &found, err);
-    if (rc == 0)
+    if (rc == 0 && !writer->replace)
         rc = blobs_settle(blobs, &found, writer->size, err);
     if (rc < 0)
         return rc;

@@ -99,7 +99,8 @@ struct blob_writer {
     uint64_t size_max; /* more bytes are ERR_TOO_LARGE at once; UINT64_MAX for no limit */
     blob_claim claim;  /* NULL: nobody is told; set by the caller before the commit */
     void *claim_arg;
-    bool broken; /* a write failed, so file and digest no longer agree */
+    bool replace; /* what has the name already is not believed, whatever its size; set as `claim` */
+    bool broken;  /* a write failed, so file and digest no longer agree */
 };
 
 #define BLOB_WRITER_INIT                                                                           \
@@ -114,7 +115,8 @@ int blob_writer_write(struct blob_writer *writer, const void *bytes, size_t len,
 /* Publishes under the digest of what was written. When `expected` is given and differs, or
  * `expected_size` (UINT64_MAX: any) differs, nothing is published and the failure is ERR_DIGEST
  * with both values. A blob that is there with the same size stays as it is; one of another size is
- * damaged and is replaced. Either way it is durable afterwards (I3). */
+ * damaged and is replaced, as is whatever is there with `replace`. Either way it is durable
+ * afterwards (I3). */
 int blob_writer_commit(struct blob_writer *writer, const struct digest *expected,
                        uint64_t expected_size, struct digest *ret, struct err *err);
 /* Opens what is being written for reading, with a position of its own, for somebody who works on

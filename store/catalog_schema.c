@@ -5,10 +5,9 @@
 
 /* A step is never changed once a release has it; the next version gets a step of its own. */
 const struct catalog_schema_step catalog_schema_steps[CATALOG_SCHEMA_VERSION] = {
-    {.statements = catalog_schema_v1},
-    {.statements = catalog_schema_v2},
-    {.statements = catalog_schema_v3},
-    {.statements = catalog_schema_v4},
+    {.statements = catalog_schema_v1}, {.statements = catalog_schema_v2},
+    {.statements = catalog_schema_v3}, {.statements = catalog_schema_v4},
+    {.statements = catalog_schema_v5},
 };
 
 static int refuse_foreign(const struct catalog *catalog, struct err *err)

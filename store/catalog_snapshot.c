@@ -48,18 +48,18 @@ static int fail_missing(const char *id, struct err *err)
 
 #define SNAPSHOT_COLUMNS                                                                           \
     "id, run, image, repository, tag, base, comment, labels, skipped, durability, remote, "        \
-    "bytes_new, bytes_total, entries, created_ns, expires_ns"
+    "bytes_new, bytes_total, entries, created_ns, expires_ns, lost_ns"
 
 static int read_snapshot(struct catalog_stmt *stmt, void *ret, struct err *err)
 {
     struct catalog_snapshot *snapshot = ret;
     int level = 0;
-    int rc =
-        catalog_stmt_read(stmt, err, "ssssssssswsiiiit", &snapshot->id, &snapshot->run_id,
-                          &snapshot->image, &snapshot->repository, &snapshot->tag, &snapshot->base,
-                          &snapshot->comment, &snapshot->labels, &snapshot->skipped, &levels,
-                          &level, &snapshot->remote, &snapshot->bytes_new, &snapshot->bytes_total,
-                          &snapshot->entries, &snapshot->created_ns, &snapshot->expires_ns);
+    int rc = catalog_stmt_read(stmt, err, "ssssssssswsiiiitt", &snapshot->id, &snapshot->run_id,
+                               &snapshot->image, &snapshot->repository, &snapshot->tag,
+                               &snapshot->base, &snapshot->comment, &snapshot->labels,
+                               &snapshot->skipped, &levels, &level, &snapshot->remote,
+                               &snapshot->bytes_new, &snapshot->bytes_total, &snapshot->entries,
+                               &snapshot->created_ns, &snapshot->expires_ns, &snapshot->lost_ns);
     snapshot->durability = (enum catalog_durability)level;
     return rc;
 }
@@ -93,15 +93,16 @@ static int add_snapshot(struct catalog *catalog, const struct catalog_snapshot *
     if (rc < 0)
         return rc;
     int64_t created_ns = snapshot->created_ns ? snapshot->created_ns : catalog_now(catalog);
-    rc = catalog_stmt_run(
-        catalog, err,
-        "INSERT INTO snapshots (" SNAPSHOT_COLUMNS
-        ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        "sssssssssssiiiit", snapshot->id, snapshot->run_id, snapshot->image, snapshot->repository,
-        snapshot->tag, snapshot->base, snapshot->comment,
-        snapshot->labels ? snapshot->labels : "{}", snapshot->skipped ? snapshot->skipped : "[]",
-        catalog_durability_name(snapshot->durability), snapshot->remote, snapshot->bytes_new,
-        snapshot->bytes_total, snapshot->entries, created_ns, snapshot->expires_ns);
+    rc = catalog_stmt_run(catalog, err,
+                          "INSERT INTO snapshots (" SNAPSHOT_COLUMNS
+                          ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                          "sssssssssssiiiitt", snapshot->id, snapshot->run_id, snapshot->image,
+                          snapshot->repository, snapshot->tag, snapshot->base, snapshot->comment,
+                          snapshot->labels ? snapshot->labels : "{}",
+                          snapshot->skipped ? snapshot->skipped : "[]",
+                          catalog_durability_name(snapshot->durability), snapshot->remote,
+                          snapshot->bytes_new, snapshot->bytes_total, snapshot->entries, created_ns,
+                          snapshot->expires_ns, snapshot->lost_ns);
     return rc < 0 ? rc : 0;
 }
 
@@ -133,25 +134,30 @@ int catalog_snapshot_list(struct catalog *catalog, struct catalog_snapshot **ret
                              ret, ret_count, err);
 }
 
-/* Records the level and the remote unless the row has a higher level. */
+/* Records the level and the remote unless the row has a higher level there. */
 static int raise_level(struct catalog *catalog, const char *id, enum catalog_durability level,
                        const char *remote, struct err *err)
 {
     cleanup_catalog_stmt struct catalog_stmt stmt = {0};
     int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT durability FROM snapshots WHERE id = ?", "s", id);
+                                "SELECT durability, ?2 IS NULL OR remote IS ?2 FROM snapshots"
+                                " WHERE id = ?1",
+                                "ss", id, remote);
     if (rc == 0)
         rc = catalog_stmt_step(&stmt, err);
     if (rc <= 0)
         return rc < 0 ? rc : fail_missing(id, err);
     int old;
-    rc = catalog_stmt_read(&stmt, err, "w", &levels, &old);
-    if (rc < 0 || (int)level < old)
+    int64_t same;
+    rc = catalog_stmt_read(&stmt, err, "wi", &levels, &old, &same);
+    if (rc < 0 || (same && (int)level < old))
         return rc;
     catalog_stmt_end(&stmt);
     rc = catalog_stmt_run(catalog, err,
-                          "UPDATE snapshots SET durability = ?, remote = coalesce(?, remote),"
-                          " verified_ns = coalesce(?, verified_ns) WHERE id = ?",
+                          "UPDATE snapshots SET durability = ?1, lost_ns = NULL,"
+                          " verified_ns = CASE WHEN ?3 IS NOT NULL THEN ?3"
+                          "   WHEN ?2 IS NULL OR remote IS ?2 THEN verified_ns END,"
+                          " remote = coalesce(?2, remote) WHERE id = ?4",
                           "ssts", level_names[level], remote,
                           level == CATALOG_VERIFIED ? catalog_now(catalog) : INT64_C(0), id);
     return rc < 0 ? rc : 0;
@@ -169,14 +175,43 @@ int catalog_snapshot_set_durability(struct catalog *catalog, const char *id,
     return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
+#define IMAGE_IS_HERE "EXISTS (SELECT 1 FROM images WHERE digest = snapshots.image)"
+
 int catalog_snapshot_set_lost(struct catalog *catalog, const char *id, const char *remote,
                               struct err *err)
 {
     return catalog_stmt_run(catalog, err,
-                            "UPDATE snapshots SET durability = 'local', verified_ns = NULL"
-                            " WHERE id = ? AND remote = ? AND durability <> 'local'"
-                            " AND EXISTS (SELECT 1 FROM images WHERE digest = snapshots.image)",
-                            "ss", id, remote);
+                            "UPDATE snapshots SET verified_ns = NULL, lost_ns = ?1,"
+                            " durability = CASE WHEN " IMAGE_IS_HERE
+                            " THEN 'local' ELSE 'pushed' END"
+                            " WHERE id = ?2 AND remote = ?3 AND durability <> 'local'"
+                            " AND (lost_ns IS NULL OR " IMAGE_IS_HERE ")",
+                            "iss", catalog_now(catalog), id, remote);
+}
+
+int catalog_snapshot_set_remote(struct catalog *catalog, const char *id, const char *remote,
+                                struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE snapshots SET remote = ? WHERE id = ?"
+                              " AND durability = 'local'",
+                              "ss", remote, id);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}
+
+int catalog_snapshot_set_local(struct catalog *catalog, const char *id, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE snapshots SET durability = 'local', verified_ns = NULL"
+                              " WHERE id = ? AND " IMAGE_IS_HERE,
+                              "s", id);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 int catalog_snapshot_remove(struct catalog *catalog, const char *id, struct err *err)

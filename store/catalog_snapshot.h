@@ -1,6 +1,7 @@
 /* catalog_snapshot.h - snapshots: images that this node committed, with where they came from.
  *
- * Durability only grows: local < pushed < verified (docs/DESIGN.md, "Words").
+ * Durability grows, local < pushed < verified (docs/DESIGN.md, "Words"), until the remote is seen
+ * to have lost something, or another remote has the snapshot.
  */
 #pragma once
 
@@ -26,12 +27,13 @@ struct catalog_snapshot {
     char *labels;  /* JSON object; NULL in add: "{}" */
     char *skipped; /* JSON array of {"path","reason"}; NULL in add: "[]" */
     enum catalog_durability durability;
-    char *remote;        /* URL of the remote it was pushed to; NULL before */
-    int64_t bytes_new;   /* bytes of the new layer blob */
+    char *remote;      /* URL of the remote that has it, or may have something of it; NULL: none */
+    int64_t bytes_new; /* bytes of the new layer blob */
     int64_t bytes_total; /* bytes of all layer blobs */
     int64_t entries;     /* entries in the new layer */
     int64_t created_ns;  /* 0 in add: now */
     int64_t expires_ns;  /* 0: never */
+    int64_t lost_ns;     /* when its remote was last seen not to have all of it; 0: it has */
 };
 
 const char *catalog_durability_name(enum catalog_durability durability);
@@ -48,12 +50,19 @@ int catalog_snapshot_get(struct catalog *catalog, const char *id, struct catalog
 int catalog_snapshot_list(struct catalog *catalog, struct catalog_snapshot **ret, size_t *ret_count,
                           struct err *err);
 /* The remote that had it has lost some of it: it is local again, so that the image here stays (I4);
- * the remote stays recorded, for what is left there. 1 when it was so, 0 when another remote has
- * it, or its image is not here and nothing can be kept. */
+ * one whose image is not here is no more than pushed, and marked as lost. The remote stays
+ * recorded, for what is left there. 1 when that is news, 0 when it was known, or another remote has
+ * it. */
 int catalog_snapshot_set_lost(struct catalog *catalog, const char *id, const char *remote,
                               struct err *err);
+/* Where something of a local snapshot may be soon, so that it is found again whatever happens to
+ * the push. One that is in a remote keeps that until it is in the other one. */
+int catalog_snapshot_set_remote(struct catalog *catalog, const char *id, const char *remote,
+                                struct err *err);
+/* Its remote is about to be asked to delete it: it is local if its image is here. */
+int catalog_snapshot_set_local(struct catalog *catalog, const char *id, struct err *err);
 /* Raises the durability and records the remote (NULL keeps the recorded one). When the recorded
- * level is higher nothing changes. */
+ * level in that remote is higher nothing changes; what another remote has does not count. */
 int catalog_snapshot_set_durability(struct catalog *catalog, const char *id,
                                     enum catalog_durability durability, const char *remote,
                                     struct err *err);

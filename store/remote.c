@@ -165,7 +165,7 @@ static int check_tag(struct remote *remote, const char *repository, const char *
 }
 
 static int put_and_read_back(struct remote *remote, const char *repository, const char *tag,
-                             const char *media_type, const void *bytes, size_t len,
+                             const char *media_type, const void *bytes, size_t len, bool claim,
                              remote_progress progress, void *arg, struct remote_missing *missing,
                              struct err *err)
 {
@@ -176,8 +176,8 @@ static int put_and_read_back(struct remote *remote, const char *repository, cons
     if (rc == 0)
         rc = digest_bytes(bytes, len, &digest, err);
     if (rc == 0)
-        rc = remote->ops->manifest_put(remote, repository, tag, type, bytes, len, progress, arg,
-                                       missing, err);
+        rc = remote->ops->manifest_put(remote, repository, tag, type, bytes, len, claim, progress,
+                                       arg, missing, err);
     if (rc < 0)
         return rc;
     rc = remote_manifest_get_or_stop(remote, repository, digest_format(&digest).s, progress, arg,
@@ -192,22 +192,51 @@ int remote_manifest_put(struct remote *remote, const char *repository, const cha
                                        NULL, err);
 }
 
-int remote_manifest_put_or_stop(struct remote *remote, const char *repository, const char *tag,
-                                const char *media_type, const void *bytes, size_t len,
-                                remote_progress progress, void *arg, struct remote_missing *missing,
-                                struct err *err)
+static int put_manifest(struct remote *remote, const char *repository, const char *tag,
+                        const char *media_type, const void *bytes, size_t len, bool claim,
+                        remote_progress progress, void *arg, struct remote_missing *missing,
+                        struct err *err)
 {
     int rc = remote_check_repository(repository, err);
     if (rc == 0 && tag)
         rc = remote_check_tag(tag, err);
     if (rc < 0)
         return rc;
-    rc = put_and_read_back(remote, repository, tag, media_type, bytes, len, progress, arg, missing,
-                           err);
+    rc = put_and_read_back(remote, repository, tag, media_type, bytes, len, claim, progress, arg,
+                           missing, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot push the manifest of %s%s%s to %s", repository,
                         tag ? ":" : "", tag ? tag : "", remote->url);
     return 0;
+}
+
+int remote_manifest_put_or_stop(struct remote *remote, const char *repository, const char *tag,
+                                const char *media_type, const void *bytes, size_t len,
+                                remote_progress progress, void *arg, struct remote_missing *missing,
+                                struct err *err)
+{
+    return put_manifest(remote, repository, tag, media_type, bytes, len, false, progress, arg,
+                        missing, err);
+}
+
+int remote_manifest_claim(struct remote *remote, const char *repository, const char *tag,
+                          const char *media_type, const void *bytes, size_t len,
+                          remote_progress progress, void *arg, struct remote_missing *missing,
+                          struct err *err)
+{
+    return put_manifest(remote, repository, tag, media_type, bytes, len, true, progress, arg,
+                        missing, err);
+}
+
+int remote_fail_taken(const char *repository, const char *tag, const struct digest *there,
+                      struct err *err)
+{
+    int rc = err_fail(err, ERR_EXISTS, "%s:%s stands for another image in the remote (%.19s)",
+                      repository, tag, digest_format(there).s);
+    err_hint(err,
+             "remove that one where it was made (varve snapshot rm), or take the snapshot again "
+             "under another name");
+    return rc;
 }
 
 int remote_manifest_stat(struct remote *remote, const char *repository, const char *reference,

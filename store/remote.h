@@ -21,6 +21,7 @@
 #include "err.h"
 #include "oci_image.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -30,7 +31,12 @@ enum {
     REMOTE_MANIFEST_MAX = 4 << 20, /* bytes; docker-registry accepts no larger ones */
     REMOTE_TAGS_MAX = 100000,      /* of one repository; more are ERR_TOO_LARGE */
     REMOTE_REFERRERS_MAX = 10000,  /* of one manifest */
-    REMOTE_READ_MAX = 64 << 20,    /* bytes of a blob that are read into memory at once */
+    /* errno of refusals that need to be told from others of their code: ERR_REFUSED by a peer that
+     * is overloaded or down, which may be over the next time; and ERR_DENIED to who is logged in,
+     * where others are of a login that is missing or over. */
+    REMOTE_REFUSED_FOR_NOW = EAGAIN,
+    REMOTE_DENIED_FOR_GOOD = EPERM,
+    REMOTE_READ_MAX = 64 << 20, /* bytes of a blob that are read into memory at once */
 };
 
 struct remote_manifest {
@@ -119,10 +125,11 @@ struct remote_upload {
     const char *const *mount_from; /* other repositories of this remote that may hold the blob */
     size_t mount_count;
     const struct remote_sessions *sessions; /* NULL: nothing is recorded */
-    bool anew;                              /* send it although the remote says that it is there */
+    bool anew; /* send it although the remote says that it is there, over what it has */
 
     /* What came of it; also of one that failed. */
     enum remote_outcome outcome;
+    bool lacked;         /* the remote did not have it, and does not have it now */
     uint64_t sent;       /* bytes of bodies that went out, what was sent again included */
     uint64_t resumed_at; /* where an earlier attempt's session was gone on with; 0: with none */
     int restarts;        /* sessions that were lost, so that the blob began anew */
@@ -165,6 +172,12 @@ struct remote_ops {
     int (*blob_read)(struct remote *remote, const char *repository, const struct digest *digest,
                      uint64_t offset, void *into, size_t len, remote_progress progress,
                      void *progress_arg, struct err *err);
+    /* Reads the last byte of a blob that should have `size` bytes, not 0. 1 when it comes, or the
+     * blob has another size (*ret_size; UINT64_MAX: it does not say); 0 when the blob is absent, or
+     * the remote says that it has it and gives no byte of it, however often it is asked. */
+    int (*blob_probe)(struct remote *remote, const char *repository, const struct digest *digest,
+                      uint64_t size, remote_progress progress, void *arg, uint64_t *ret_size,
+                      struct err *err);
     /* ERR_NOT_FOUND when there is none. */
     int (*manifest_get)(struct remote *remote, const char *repository, const char *reference,
                         remote_progress progress, void *progress_arg, struct remote_manifest *ret,
@@ -175,9 +188,11 @@ struct remote_ops {
                          struct remote_manifest_stat *ret, struct err *err);
     /* Stores a manifest under a tag, or under its digest alone when tag is NULL. One that has a
      * subject is among the subject's referrers afterwards. When it is refused for blobs that are
-     * not there, `missing` (may be NULL) is filled. */
+     * not there, `missing` (may be NULL) is filled. `claim`: a tag that names another manifest is
+     * ERR_EXISTS (remote_fail_taken()) and stays; it is looked at in the same step where the remote
+     * can, else directly before each attempt. */
     int (*manifest_put)(struct remote *remote, const char *repository, const char *tag,
-                        const char *media_type, const void *bytes, size_t len,
+                        const char *media_type, const void *bytes, size_t len, bool claim,
                         remote_progress progress, void *arg, struct remote_missing *missing,
                         struct err *err);
     /* Deletes by digest, with every tag of the repository that points to it. ERR_NOT_FOUND when it
@@ -233,9 +248,9 @@ char *remote_reference(const struct remote *remote, const char *repository,
 int remote_push_blob(struct remote *remote, const char *repository, struct blobs *blobs,
                      const struct digest *digest, remote_progress progress, void *arg,
                      struct remote_upload *upload, struct err *err);
-/* Fails unless the remote shows the blob with this size: ERR_NOT_FOUND without it, ERR_DIGEST with
- * another size. To be told no size is no proof: then the blob is read back
- * (remote_verify_blob()). */
+/* Fails unless the remote shows the blob with this size and gives its last byte, as some go on
+ * saying that they have what they have lost: ERR_NOT_FOUND without it, ERR_DIGEST with another
+ * size. To be told no size is no proof: then the blob is read back (remote_verify_blob()). */
 int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
                         uint64_t size, remote_progress progress, void *arg, struct err *err);
 /* Downloads a blob into the store unless it is there; digest and size (UINT64_MAX: any) checked
@@ -266,6 +281,16 @@ int remote_manifest_put_or_stop(struct remote *remote, const char *repository, c
                                 const char *media_type, const void *bytes, size_t len,
                                 remote_progress progress, void *arg, struct remote_missing *missing,
                                 struct err *err);
+/* The same for a tag that is never taken from another manifest: ERR_EXISTS when it names one. A
+ * registry cannot compare and swap, so of those who write in the time of one request the last one
+ * has it; the others are told. */
+int remote_manifest_claim(struct remote *remote, const char *repository, const char *tag,
+                          const char *media_type, const void *bytes, size_t len,
+                          remote_progress progress, void *arg, struct remote_missing *missing,
+                          struct err *err);
+/* The failure of who finds that a tag names `there` instead. */
+int remote_fail_taken(const char *repository, const char *tag, const struct digest *there,
+                      struct err *err);
 /* What stands under a tag or digest; `progress` (may be NULL) can ask for the end. */
 int remote_manifest_stat(struct remote *remote, const char *repository, const char *reference,
                          remote_progress progress, void *arg, struct remote_manifest_stat *ret,
@@ -317,7 +342,9 @@ struct remote_deletion {
  * repository needs it: all tags are listed, and each is asked for what it names; of those that
  * name an index the index is read, and those in it. `tag` NULL: it has none. A tag that names
  * another manifest meanwhile is left alone. A remote that does not answer, or answers nonsense, is
- * a failure, and nothing was deleted. */
+ * a failure, and nothing was deleted; so
+ * are answers that pass (429, 5xx) and a login that is missing or over. What it does not allow or
+ * cannot do is part of the result. */
 int remote_delete(struct remote *remote, const char *repository, const struct digest *digest,
                   const char *tag, remote_progress progress, void *arg, struct remote_deletion *ret,
                   struct err *err);

@@ -105,11 +105,13 @@ static int look_for_others(struct deletion *deletion, struct err *err)
     return rc;
 }
 
-/* A refusal is an outcome, anything else that went wrong a failure. */
+/* That the remote does not allow it, or cannot do it, is an outcome, and anything else that went
+ * wrong a failure: also a refusal that passes, and a login that is over. */
 static bool is_refusal(const struct err *failure)
 {
-    return failure->code == ERR_REFUSED || failure->code == ERR_DENIED ||
-           failure->code == ERR_UNSUPPORTED;
+    return failure->code == ERR_UNSUPPORTED ||
+           (failure->code == ERR_REFUSED && failure->num != REMOTE_REFUSED_FOR_NOW) ||
+           (failure->code == ERR_DENIED && failure->num == REMOTE_DENIED_FOR_GOOD);
 }
 
 static void add_refusal(struct remote_deletion *result, const struct err *failure)

@@ -67,6 +67,7 @@ static int op_blob_put(struct remote *remote, const char *repository, const stru
     cleanup_blob_writer struct blob_writer writer = BLOB_WRITER_INIT;
     struct digest found;
     int rc = blob_writer_begin(remote_oci_blobs(remote), size, &writer, err);
+    writer.replace = upload->anew;
     if (rc == 0)
         rc = copy_in(&writer, fd, size, progress, arg, err);
     upload->sent += writer.size;
@@ -125,6 +126,23 @@ static int op_blob_read(struct remote *remote, const char *repository, const str
     return 0;
 }
 
+static int op_blob_probe(struct remote *remote, const char *repository, const struct digest *digest,
+                         uint64_t size, remote_progress progress, void *arg, uint64_t *ret_size,
+                         struct err *err)
+{
+    char byte;
+    uint64_t have;
+    int rc = op_blob_stat(remote, repository, digest, progress, arg, &have, err);
+    if (rc <= 0)
+        return rc;
+    if (have == size)
+        rc = op_blob_read(remote, repository, digest, size - 1, &byte, 1, progress, arg, err);
+    if (rc < 0)
+        return rc;
+    *ret_size = have;
+    return 1;
+}
+
 static void op_close(struct remote *remote)
 {
     blobs_close(remote_oci_blobs(remote));
@@ -137,6 +155,7 @@ static const struct remote_ops oci_ops = {
     .blob_stream = remote_oci_blob_stream,
     .blob_get = op_blob_get,
     .blob_read = op_blob_read,
+    .blob_probe = op_blob_probe,
     .manifest_get = remote_oci_manifest_get,
     .manifest_stat = remote_oci_manifest_stat,
     .manifest_put = remote_oci_manifest_put,

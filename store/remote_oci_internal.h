@@ -76,7 +76,7 @@ int remote_oci_manifest_stat(struct remote *remote, const char *repository, cons
 int remote_oci_blob_stream(struct remote *remote, const char *repository, remote_progress progress,
                            void *arg, struct remote_stream **ret, struct err *err);
 int remote_oci_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                            const char *media_type, const void *bytes, size_t len,
+                            const char *media_type, const void *bytes, size_t len, bool claim,
                             remote_progress progress, void *arg, struct remote_missing *missing,
                             struct err *err);
 int remote_oci_manifest_swap(struct remote *remote, const char *repository, const char *tag,

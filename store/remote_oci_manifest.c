@@ -126,6 +126,7 @@ static int publish_entry(struct blobs *blobs, json_t *entry, const char *reposit
 /* What a tag has to name before it is changed. */
 struct expected {
     bool any;
+    bool claim;                  /* nothing, or what it is given to */
     const struct digest *digest; /* NULL: nothing */
 };
 
@@ -147,6 +148,21 @@ static int check_expected(struct blobs *blobs, const char *repository, const cha
                     have, wanted.s);
 }
 
+/* Whether the tag names nothing or this manifest; the caller holds the lock. */
+static int check_claim(struct blobs *blobs, const char *repository, const char *tag,
+                       const struct digest *digest, struct err *err)
+{
+    cleanup_remote_oci_tagged struct remote_oci_tagged tagged = {.index = NULL};
+    struct digest there;
+    int rc = remote_oci_look(blobs, repository, tag, &tagged, err);
+    if (rc < 0 || !tagged.entry)
+        return rc;
+    rc = digest_parse(remote_oci_digest(tagged.entry), &there, err);
+    if (rc < 0 || digest_equal(&there, digest))
+        return rc;
+    return remote_fail_taken(repository, tag, &there, err);
+}
+
 static int store(struct blobs *blobs, const char *repository, const char *tag,
                  const struct expected *expected, const char *media_type, const void *bytes,
                  size_t len, remote_progress progress, void *arg, struct remote_missing *missing,
@@ -166,7 +182,9 @@ static int store(struct blobs *blobs, const char *repository, const char *tag,
     cleanup_fd int lock = remote_oci_lock(blobs, progress, arg, err);
     if (lock < 0)
         return lock;
-    if (!expected->any)
+    if (expected->claim && tag)
+        rc = check_claim(blobs, repository, tag, &digest, err);
+    else if (!expected->any)
         rc = check_expected(blobs, repository, tag, expected, err);
     /* Under the lock, so that nobody who removes blobs under it comes in between. */
     if (rc == 0)
@@ -175,13 +193,13 @@ static int store(struct blobs *blobs, const char *repository, const char *tag,
 }
 
 int remote_oci_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                            const char *media_type, const void *bytes, size_t len,
+                            const char *media_type, const void *bytes, size_t len, bool claim,
                             remote_progress progress, void *arg, struct remote_missing *missing,
                             struct err *err)
 {
-    const struct expected any = {.any = true};
-    return store(remote_oci_blobs(remote), repository, tag, &any, media_type, bytes, len, progress,
-                 arg, missing, err);
+    const struct expected expected = {.any = true, .claim = claim};
+    return store(remote_oci_blobs(remote), repository, tag, &expected, media_type, bytes, len,
+                 progress, arg, missing, err);
 }
 
 /* Takes the name away from what it is expected to name. */

@@ -15,16 +15,27 @@ static int look(struct remote *remote, const char *repository, const struct dige
     return rc;
 }
 
-int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
-                        uint64_t size, remote_progress progress, void *arg, struct err *err)
+/* Reads the last byte. As look(). An empty blob has none. */
+static int probe(struct remote *remote, const char *repository, const struct digest *digest,
+                 uint64_t size, remote_progress progress, void *arg, uint64_t *ret_size,
+                 struct err *err)
 {
-    uint64_t have = UINT64_MAX;
-    int rc = remote_check_repository(repository, err);
-    if (rc == 0)
-        rc = look(remote, repository, digest, progress, arg, &have, err);
+    if (size == 0)
+        return look(remote, repository, digest, progress, arg, ret_size, err);
+    int rc =
+        remote->ops->blob_probe(remote, repository, digest, size, progress, arg, ret_size, err);
     if (rc < 0)
-        return rc;
-    if (rc == 0)
+        return err_wrap(err, rc, "cannot look for blob %s in %s", digest_format(digest).s,
+                        remote->url);
+    return rc;
+}
+
+/* `found` and `have` are what was seen: as look(). */
+static int judge(struct remote *remote, const char *repository, const struct digest *digest,
+                 uint64_t size, int found, uint64_t have, remote_progress progress, void *arg,
+                 struct err *err)
+{
+    if (found == 0)
         return err_fail(err, ERR_NOT_FOUND, "%s does not have blob %s in %s", remote->url,
                         digest_format(digest).s, repository);
     if (have == UINT64_MAX)
@@ -34,6 +45,25 @@ int remote_confirm_blob(struct remote *remote, const char *repository, const str
                         "%s has blob %s with %" PRIu64 " bytes, but it should have %" PRIu64,
                         remote->url, digest_format(digest).s, have, size);
     return 0;
+}
+
+int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
+                        uint64_t size, remote_progress progress, void *arg, struct err *err)
+{
+    uint64_t have = UINT64_MAX;
+    int rc = remote_check_repository(repository, err);
+    if (rc == 0)
+        rc = probe(remote, repository, digest, size, progress, arg, &have, err);
+    return rc < 0 ? rc : judge(remote, repository, digest, size, rc, have, progress, arg, err);
+}
+
+/* After an upload that the remote has confirmed: whether it shows it. */
+static int check_sent(struct remote *remote, const char *repository, const struct digest *digest,
+                      uint64_t size, remote_progress progress, void *arg, struct err *err)
+{
+    uint64_t have = UINT64_MAX;
+    int rc = look(remote, repository, digest, progress, arg, &have, err);
+    return rc < 0 ? rc : judge(remote, repository, digest, size, rc, have, progress, arg, err);
 }
 
 /* A refused upload may be the fault of the local file; then that is what the user must know. */
@@ -76,14 +106,16 @@ int remote_push_blob(struct remote *remote, const char *repository, struct blobs
     if (rc < 0)
         return rc;
     upload->outcome = rc == 1 && have == size ? REMOTE_BLOB_PRESENT : REMOTE_BLOB_SENT;
+    upload->lacked = upload->lacked || (upload->outcome == REMOTE_BLOB_SENT && !upload->anew);
     if (upload->outcome == REMOTE_BLOB_PRESENT)
         return forget_session(upload, repository, digest, err);
     rc = remote->ops->blob_put(remote, repository, digest, fd, size, progress, arg, upload, err);
     if (rc < 0)
         rc = explain_upload(blobs, digest, rc, err);
     else
-        rc = remote_confirm_blob(remote, repository, digest, size, progress, arg, err);
+        rc = check_sent(remote, repository, digest, size, progress, arg, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot push blob %s to %s", digest_format(digest).s, remote->url);
+    upload->lacked = false;
     return 0;
 }

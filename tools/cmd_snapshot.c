@@ -1,5 +1,7 @@
 /* varve snapshot: create, ls, inspect, push, rm. */
 #include "cmd.h"
+
+#include "buf.h"
 #include "output.h"
 
 #include <string.h>
@@ -156,12 +158,28 @@ int cmd_snapshot_path(struct cmd_context *ctx, const char *word, const char *suf
     return rc < 0 ? rc : client_path("/v1/snapshots/", id, suffix, false, ret, err);
 }
 
+/* ", 2 mounted", where there are any. */
+static int add_count(struct buf *text, const json_t *result, const char *key, struct err *err)
+{
+    uint64_t count = number(result, key);
+    return count > 0 ? buf_addf(text, err, ", %llu %s", (unsigned long long)count, key) : 0;
+}
+
 static int print_push(const json_t *result, struct err *err)
 {
-    return cmd_print(err, "%s  %s  %s  %s sent, %s were there", cmd_text(result, "id"),
+    static const char *const counts[] = {"mounted", "resumed", "restarted"};
+    cleanup_buf struct buf text = BUF_INIT(1024);
+    const char *left = json_string_value(json_object_get(result, "left_in"));
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(counts) && rc == 0; i++)
+        rc = add_count(&text, result, counts[i], err);
+    if (rc < 0)
+        return rc;
+    return cmd_print(err, "%s  %s  %s  %s sent, %s were there%s%s%s", cmd_text(result, "id"),
                      cmd_text(result, "image"), cmd_text(result, "durability"),
                      text_size(number(result, "bytes_sent")).s,
-                     text_size(number(result, "bytes_skipped")).s);
+                     text_size(number(result, "bytes_skipped")).s, buf_str(&text),
+                     left ? "; what an earlier push left stays in " : "", left ? left : "");
 }
 
 int cmd_snapshot_push(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)

@@ -121,23 +121,51 @@ static int send_blob(struct push *push, struct push_blob *blob, struct err *err)
     return push_blob_send(push, blob, false, err);
 }
 
-/* What the tag names: 1 this image, 0 nothing; ERR_EXISTS when it names another one. */
-static int check_tag(const struct push_image *wanted, struct err *err)
+/* What the tag names, as the remote says in short: 1 this image, 0 nothing, 2 another one. */
+static int look_at_tag(struct push *push, struct job_asker *asker, struct digest *ret_there,
+                       struct err *err)
 {
-    struct remote *remote = job_node(wanted->job)->remote;
-    cleanup_remote_manifest struct remote_manifest there = {0};
-    struct job_asker asker = {.job = wanted->job, .stop = ERR_INIT};
-    struct err missing = ERR_INIT;
-    int rc = remote_manifest_get_or_stop(remote, wanted->repository, wanted->tag, job_asker_ask,
-                                         &asker, &there, &missing);
-    rc = job_asker_end(&asker, rc, &missing);
-    rc = err_found(err, rc, &missing);
-    if (rc <= 0 || digest_equal(&there.digest, &wanted->image->digest))
+    const struct push_image *wanted = push->wanted;
+    struct remote_manifest_stat there;
+    int rc = remote_manifest_stat(push->node->remote, wanted->repository, wanted->tag,
+                                  job_asker_ask, asker, &there, err);
+    if (rc < 0)
         return rc;
-    rc = err_fail(err, ERR_EXISTS, "%s:%s stands for another image in the remote (%.19s)",
-                  wanted->repository, wanted->tag, digest_format(&there.digest).s);
-    err_hint(err, "make a snapshot with another tag");
-    return rc;
+    *ret_there = there.digest;
+    return digest_equal(&there.digest, &wanted->image->digest) ? 1 : 2;
+}
+
+/* The same, as its bytes say: the short answer may be late. */
+static int read_tag(struct push *push, struct job_asker *asker, struct digest *ret_there,
+                    struct err *err)
+{
+    const struct push_image *wanted = push->wanted;
+    cleanup_remote_manifest struct remote_manifest there = {0};
+    int rc = remote_manifest_get_or_stop(push->node->remote, wanted->repository, wanted->tag,
+                                         job_asker_ask, asker, &there, err);
+    if (rc < 0)
+        return rc;
+    *ret_there = there.digest;
+    return digest_equal(&there.digest, &wanted->image->digest) ? 1 : 2;
+}
+
+/* What the tag names: 1 this image, 0 nothing; ERR_EXISTS when it names another one. */
+static int check_tag(struct push *push, struct err *err)
+{
+    const struct push_image *wanted = push->wanted;
+    struct job_asker asker = {.job = wanted->job, .stop = ERR_INIT};
+    struct err failure = ERR_INIT;
+    struct digest there;
+    int rc = look_at_tag(push, &asker, &there, &failure);
+    if (rc == 2)
+        rc = read_tag(push, &asker, &there, &failure);
+    rc = job_asker_end(&asker, rc, &failure);
+    if (rc < 0 && failure.code == ERR_NOT_FOUND)
+        rc = 0;
+    if (rc < 0)
+        return err_pass(err, rc, &failure);
+    push->untagged = rc != 1;
+    return rc == 2 ? remote_fail_taken(wanted->repository, wanted->tag, &there, err) : rc;
 }
 
 static int pause_job(struct job *job, int ms, struct err *err)
@@ -157,16 +185,18 @@ static int put_manifest(const struct push_image *wanted, struct remote_missing *
                         struct err *err)
 {
     struct remote *remote = job_node(wanted->job)->remote;
+    int (*put)(struct remote *, const char *, const char *, const char *, const void *, size_t,
+               remote_progress, void *, struct remote_missing *, struct err *) =
+        wanted->tag ? remote_manifest_claim : remote_manifest_put_or_stop;
     const struct commit_image *image = wanted->image;
     int pause_ms = PUSH_IMAGE_PAUSE_MS;
     for (int tries = 1;; tries++, pause_ms *= 2) {
         struct err failure = ERR_INIT;
         struct job_asker asker = {.job = wanted->job, .stop = ERR_INIT};
         *missing = (struct remote_missing){.any = false};
-        int rc = remote_manifest_put_or_stop(
-            remote, wanted->repository, wanted->tag, image->manifest.media_type,
-            buf_str(&image->manifest_text), image->manifest_text.len, job_asker_ask, &asker,
-            missing, &failure);
+        int rc = put(remote, wanted->repository, wanted->tag, image->manifest.media_type,
+                     buf_str(&image->manifest_text), image->manifest_text.len, job_asker_ask,
+                     &asker, missing, &failure);
         rc = job_asker_end(&asker, rc, &failure);
         if (rc == 0)
             return 0;
@@ -190,22 +220,24 @@ static bool is_missing(const struct remote_missing *missing, const struct push_b
 static int send_missing(struct push *push, const struct remote_missing *missing, struct err *err)
 {
     int rc = 0;
-    for (size_t i = 0; i < push->count && rc == 0; i++)
-        if (is_missing(missing, &push->blobs[i]))
+    for (size_t i = 0; i < push->count; i++) {
+        bool missed = is_missing(missing, &push->blobs[i]);
+        push->blobs[i].upload.lacked = push->blobs[i].upload.lacked || missed;
+        if (missed && rc == 0)
             rc = push_blob_send(push, &push->blobs[i], true, err);
+    }
     return rc;
 }
 
 /* A refusal may be of what the tag names already: the answer to an earlier attempt was lost. */
-static int judge_refusal(const struct push_image *wanted, int rc, const struct err *failure,
-                         struct err *err)
+static int judge_refusal(struct push *push, int rc, const struct err *failure, struct err *err)
 {
     bool refused = failure->code == ERR_REFUSED || failure->code == ERR_DENIED ||
                    failure->code == ERR_CONFLICT || failure->code == ERR_EXISTS;
     struct err tag = ERR_INIT;
-    if (!refused || !wanted->tag)
+    if (!refused || !push->wanted->tag)
         return err_pass(err, rc, failure);
-    int named = check_tag(wanted, &tag);
+    int named = check_tag(push, &tag);
     if (named == 1)
         return 0;
     if (named < 0 && tag.code == ERR_EXISTS && failure->code != ERR_EXISTS)
@@ -219,6 +251,8 @@ static int push_manifest(struct push *push, struct err *err)
     struct remote_missing missing = {.any = false};
     struct err failure = ERR_INIT;
     int rc = job_step(wanted->job, "manifest", err);
+    if (rc == 0 && wanted->before_manifest)
+        rc = wanted->before_manifest(wanted->arg, err);
     if (rc < 0)
         return rc;
     rc = put_manifest(wanted, &missing, &failure);
@@ -229,7 +263,8 @@ static int push_manifest(struct push *push, struct err *err)
             rc = put_manifest(wanted, &missing, &failure);
     }
     if (rc < 0)
-        rc = judge_refusal(wanted, rc, &failure, err);
+        rc = judge_refusal(push, rc, &failure, err);
+    push->untagged = push->untagged && rc < 0;
     return rc == 0 ? FAULT_POINT("snapshot.manifest-sent", err) : rc;
 }
 
@@ -252,7 +287,7 @@ static int note_places(const struct push *push, struct err *err)
 
 static void count(const struct push *push, struct push_image_result *ret)
 {
-    *ret = (struct push_image_result){.lost = push->lost};
+    *ret = (struct push_image_result){.lost = push->lost || push->untagged};
     for (size_t i = 0; i < push->count; i++) {
         const struct remote_upload *upload = &push->blobs[i].upload;
         ret->bytes_sent += upload->sent;
@@ -261,12 +296,13 @@ static void count(const struct push *push, struct push_image_result *ret)
         ret->mounted += upload->outcome == REMOTE_BLOB_MOUNTED;
         ret->resumed += upload->resumed_at > 0;
         ret->restarted += upload->restarts;
+        ret->lost = ret->lost || upload->lacked;
     }
 }
 
 static int push_all(struct push *push, struct err *err)
 {
-    int rc = push->wanted->tag ? check_tag(push->wanted, err) : 0;
+    int rc = push->wanted->tag ? check_tag(push, err) : 0;
     if (rc >= 0)
         rc = job_step(push->wanted->job, "blobs", err);
     if (rc == 0)
@@ -291,11 +327,24 @@ int push_image(const struct push_image *wanted, struct push_image_result *ret, s
     return rc;
 }
 
-int push_image_prove(const struct push_image *wanted, struct err *err)
+static int prove_all(struct push *push, struct err *err)
+{
+    int rc = push->wanted->tag ? check_tag(push, err) : 0;
+    if (rc == 0 && push->untagged)
+        rc = push_manifest(push, err);
+    return rc < 0 ? rc : prove(push, err);
+}
+
+int push_image_prove(const struct push_image *wanted, struct push_image_result *ret,
+                     struct err *err)
 {
     cleanup_push struct push push;
     int rc = push_begin(&push, wanted, err);
-    return rc == 0 ? prove(&push, err) : rc;
+    if (rc < 0)
+        return rc;
+    rc = prove_all(&push, err);
+    *ret = (struct push_image_result){.lost = push.lost || push.untagged};
+    return rc;
 }
 
 json_t *push_image_json(const struct push_image_result *result)

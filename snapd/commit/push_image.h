@@ -5,11 +5,11 @@
  *             that this node saw in another repository of the registry are mounted from there
  *             (catalog_place.h), and an upload that another attempt began is gone on with
  *             (catalog_upload.h). Who pushes a blob that another job is sending waits for it.
- *   manifest  last, under its tag. A tag that names another image is ERR_EXISTS, before anything is
- *             sent and when the registry says so; one that names this image is success, whatever
- *             the registry says. Blobs that the registry misses although it had them are sent once
- *             more, after short pauses, as they may only not be visible yet.
- *   confirm   each blob is there with its size
+ *   manifest  last, under its tag. A tag that names another image is ERR_EXISTS: looked at before
+ *             anything is sent, again directly before the manifest goes out, and when the registry
+ *             says so; one that names this image is success, whatever the registry says. Blobs that
+ * the registry misses although it had them are sent once more, after short pauses, as they may only
+ * not be visible yet. confirm   each blob is there with its size, and its last byte can be read
  *   verify    or, when that is wanted: each blob is read back and hashed
  *             One that is not there, or is another one there, is sent once more.
  *
@@ -41,6 +41,9 @@ struct push_image {
     const char *tag; /* NULL: none, the manifest is under its digest alone */
     const struct commit_image *image;
     enum catalog_durability level; /* pushed or verified */
+    /* NULL, or called before the tag is given to the manifest, to record where it will be. */
+    int (*before_manifest)(void *arg, struct err *err);
+    void *arg;
 };
 
 /* What came of it. */
@@ -50,16 +53,16 @@ struct push_image_result {
     int mounted;            /* blobs */
     int resumed;            /* blobs whose upload an earlier attempt had begun */
     int restarted;          /* uploads that the remote had lost, so that the blob began anew */
-    bool lost;              /* of a push that failed: the remote lacks a blob */
+    bool lost;              /* of a push that failed: the remote lacks a blob, or the tag's image */
 };
 
 /* Leases everything that the image consists of, for the job. */
 int push_image_lease(struct job *job, const struct commit_image *image, struct err *err);
 /* Pushes to the remote of this node, and proves it. *ret is of a push that failed, too. */
 int push_image(const struct push_image *push, struct push_image_result *ret, struct err *err);
-/* The proof alone, for an image that is not here: its manifest is enough (push->image->manifest).
- */
-int push_image_prove(const struct push_image *push, struct err *err);
+/* The proof alone, for an image that is not here: its manifest is enough (push->image: digest,
+ * manifest and its text). A tag that names nothing any more is given to the manifest again. */
+int push_image_prove(const struct push_image *push, struct push_image_result *ret, struct err *err);
 
 /* The result as members of a job's: "bytes_sent", "bytes_skipped", "mounted", "resumed",
  * "restarted". Caller owns it; NULL without memory. */

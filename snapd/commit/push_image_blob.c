@@ -169,14 +169,23 @@ static int prove(struct push *push, struct push_blob *blob, bool verify, struct 
     struct err lost = ERR_INIT;
     uint64_t size;
     int rc = look(push, blob, verify, &lost);
-    if (!is_lack(rc, &lost) ||
-        blobs_stat(push->node->blobs, &blob->descriptor->digest, &size, NULL) < 0)
+    if (!is_lack(rc, &lost))
         return err_pass(err, rc, &lost);
+    if (blobs_stat(push->node->blobs, &blob->descriptor->digest, &size, NULL) < 0) {
+        note_lack(push);
+        return err_pass(err, rc, &lost);
+    }
+    blob->upload.lacked = true; /* until it is sent and seen */
     rc = push_blob_send(push, blob, true, err);
     err_clear(&lost);
     int now = look(push, blob, verify, &lost); /* also to know what the sending came to */
     if (is_lack(now, &lost))
         note_lack(push);
+    blob->upload.lacked = now < 0;
+    if (rc == 0 && now < 0 && lost.code == ERR_DIGEST)
+        err_hint(&lost,
+                 "the remote kept its damaged file when the blob was sent once more: remove it "
+                 "there, then push again");
     return rc < 0 ? rc : err_pass(err, now, &lost);
 }
 

@@ -18,6 +18,7 @@ struct push {
     struct push_blob *blobs; /* each digest once; owned */
     size_t count;
     uint64_t total; /* bytes of all */
+    bool untagged;  /* the tag does not name the image, as far as is known */
 
     pthread_mutex_t lock; /* on what follows */
     size_t next;          /* the blob that is begun next */

@@ -39,6 +39,13 @@ static char *make_reference(const struct node *node, const struct catalog_snapsh
     return remote_reference(node->remote, snapshot->repository, &digest);
 }
 
+/* What a document says of where it is: a remote that has lost it does not have it. */
+static const char *durability_of(const struct catalog_snapshot *snapshot)
+{
+    bool lost = snapshot->lost_ns > 0 && snapshot->durability != CATALOG_LOCAL;
+    return lost ? "lost" : catalog_durability_name(snapshot->durability);
+}
+
 json_t *snapshot_json(struct node *node, const struct catalog_snapshot *snapshot)
 {
     cleanup_free char *reference = make_reference(node, snapshot);
@@ -54,8 +61,8 @@ json_t *snapshot_json(struct node *node, const struct catalog_snapshot *snapshot
     json_t *rest = json_pack(
         "{s:I, s:I, s:I, s:i, s:s, s:s?, s:o, s:o}", "bytes_new", (json_int_t)snapshot->bytes_new,
         "bytes_total", (json_int_t)snapshot->bytes_total, "entries", (json_int_t)snapshot->entries,
-        "freeze_ms", 0, "durability", catalog_durability_name(snapshot->durability), "remote",
-        snapshot->remote, "created", time_or_null(snapshot->created_ns), "expires",
+        "freeze_ms", 0, "durability", durability_of(snapshot), "remote", snapshot->remote,
+        "created", time_or_null(snapshot->created_ns), "expires",
         time_or_null(snapshot->expires_ns));
     if (!json || !rest || json_object_update(json, rest) < 0) {
         json_decref(json);

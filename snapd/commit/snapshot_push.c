@@ -18,15 +18,27 @@ struct pushing {
     struct commit_image image;
     enum catalog_durability level;
     struct push_image_result result;
+    bool elsewhere; /* another remote has it from an earlier push, and keeps that */
 };
 
-static struct push_image wanted_of(const struct pushing *pushing)
+/* Whatever happens to the rest of the push, who removes the snapshot looks there. */
+static int note_remote(void *arg, struct err *err)
+{
+    const struct pushing *pushing = arg;
+    int rc = catalog_snapshot_set_remote(pushing->node->catalog, pushing->row.id,
+                                         pushing->node->remote->url, err);
+    return rc == 0 ? FAULT_POINT("snapshot.remote-noted", err) : rc;
+}
+
+static struct push_image wanted_of(struct pushing *pushing)
 {
     return (struct push_image){.job = pushing->job,
                                .repository = pushing->row.repository,
                                .tag = pushing->row.tag,
                                .image = &pushing->image,
-                               .level = pushing->level};
+                               .level = pushing->level,
+                               .before_manifest = note_remote,
+                               .arg = pushing};
 }
 
 static int record(struct pushing *pushing, struct err *err)
@@ -49,27 +61,26 @@ static int record(struct pushing *pushing, struct err *err)
     return rc == 0 ? FAULT_POINT("snapshot.push-recorded", err) : rc;
 }
 
-/* The image was dropped here after an earlier push: the remote must still have all of it. */
-static int prove_earlier_push(struct pushing *pushing, struct err *err)
+static int fetch_manifest(struct pushing *pushing, struct err *err)
 {
     cleanup_remote_manifest struct remote_manifest there = {0};
+    struct commit_image *image = &pushing->image;
     const struct catalog_snapshot *row = &pushing->row;
     struct remote *remote = pushing->node->remote;
     struct job_asker asker = {.job = pushing->job, .stop = ERR_INIT};
-    if (row->durability == CATALOG_LOCAL || !row->remote || strcmp(row->remote, remote->url) != 0)
-        return err_fail(err, ERR_NOT_FOUND, "its image %.19s is not on this node any more",
-                        row->image);
+    struct err failure = ERR_INIT;
     int rc = remote_manifest_get_or_stop(remote, row->repository, row->image, job_asker_ask, &asker,
-                                         &there, err);
-    rc = job_asker_end(&asker, rc, err);
-    if (rc == 0)
-        rc = oci_manifest_parse(there.bytes, there.len, there.media_type, &pushing->image.manifest,
-                                err);
-    if (rc < 0)
-        return rc;
-    const struct push_image wanted = wanted_of(pushing);
-    rc = push_image_prove(&wanted, err);
-    return rc == 0 ? record(pushing, err) : rc;
+                                         &there, &failure);
+    rc = job_asker_end(&asker, rc, &failure);
+    if (rc < 0) {
+        pushing->result.lost = failure.code == ERR_NOT_FOUND || failure.code == ERR_DIGEST;
+        return err_pass(err, rc, &failure);
+    }
+    image->digest = there.digest;
+    rc = buf_add(&image->manifest_text, there.bytes, there.len, "the manifest", err);
+    return rc < 0 ? rc
+                  : oci_manifest_parse(there.bytes, there.len, there.media_type, &image->manifest,
+                                       err);
 }
 
 /* An earlier push was recorded, and what it pushed is not there any more. Who asks next shall not
@@ -81,14 +92,34 @@ static void record_loss(const struct pushing *pushing)
     struct err failure = ERR_INIT;
     snprintf(object, sizeof object, "snapshot:%s", pushing->row.id);
     int rc = catalog_begin(catalog, &failure);
+    if (rc == 0) {
+        rc = catalog_snapshot_set_lost(catalog, pushing->row.id, pushing->node->remote->url,
+                                       &failure);
+        if (rc == 1)
+            rc = catalog_event_add(catalog, "snapshot-lost", object, NULL, &failure);
+        rc = catalog_end(catalog, rc, &failure);
+    }
     if (rc < 0)
-        return;
-    rc = catalog_snapshot_set_lost(catalog, pushing->row.id, pushing->node->remote->url, &failure);
-    if (rc == 1)
-        rc = catalog_event_add(catalog, "snapshot-lost", object, NULL, &failure);
-    if (catalog_end(catalog, rc, &failure) < 0)
         log_event(LOG_WARN, "loss-not-recorded", "snapshot", pushing->row.id, "error", failure.text,
                   NULL);
+}
+
+/* The image was dropped here after an earlier push: the remote must still have all of it. */
+static int prove_earlier_push(struct pushing *pushing, struct err *err)
+{
+    const struct catalog_snapshot *row = &pushing->row;
+    const char *url = pushing->node->remote->url;
+    if (row->durability == CATALOG_LOCAL || !row->remote || strcmp(row->remote, url) != 0)
+        return err_fail(err, ERR_NOT_FOUND, "its image %.19s is not on this node any more",
+                        row->image);
+    int rc = fetch_manifest(pushing, err);
+    if (rc == 0) {
+        const struct push_image wanted = wanted_of(pushing);
+        rc = push_image_prove(&wanted, &pushing->result, err);
+    }
+    if (rc < 0 && pushing->result.lost)
+        record_loss(pushing);
+    return rc == 0 ? record(pushing, err) : rc;
 }
 
 static int push_here(struct pushing *pushing, struct err *err)
@@ -126,7 +157,9 @@ static int make_result(const struct pushing *pushing, json_t **ret, struct err *
     if (rc < 0)
         return rc;
     cleanup_json json_t *counts = push_image_json(&pushing->result);
-    if (!counts || json_object_update(result, counts) < 0)
+    json_t *left = pushing->elsewhere ? json_string(pushing->row.remote) : json_null();
+    if (!counts || json_object_set_new(counts, "left_in", left) < 0 ||
+        json_object_update(result, counts) < 0)
         return err_errno(err, ENOMEM, "cannot describe snapshot %s", pushing->row.id);
     *ret = steal_ptr(result);
     return 0;
@@ -136,6 +169,8 @@ int snapshot_push(struct job *job, struct catalog_snapshot *row, enum catalog_du
                   json_t **ret_result, struct err *err)
 {
     struct pushing pushing = {.job = job, .node = job_node(job), .row = *row, .level = level};
+    pushing.elsewhere = row->durability != CATALOG_LOCAL && row->remote &&
+                        strcmp(row->remote, pushing.node->remote->url) != 0;
     commit_image_init(&pushing.image);
     int rc = push_snapshot(&pushing, err);
     if (rc == 0)

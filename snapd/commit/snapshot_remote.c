@@ -15,9 +15,9 @@ void snapshot_outcome_set(struct snapshot_outcome *outcome, const char *state, c
 /* Whether two snapshots have one name in one remote. */
 static bool shares_tag(const struct catalog_snapshot *a, const struct catalog_snapshot *b)
 {
-    return strcmp(a->id, b->id) != 0 && b->durability != CATALOG_LOCAL && b->remote &&
-           strcmp(a->remote, b->remote) == 0 && strcmp(a->repository, b->repository) == 0 &&
-           strcmp(a->tag, b->tag) == 0 && strcmp(a->image, b->image) == 0;
+    return strcmp(a->id, b->id) != 0 && b->remote && strcmp(a->remote, b->remote) == 0 &&
+           strcmp(a->repository, b->repository) == 0 && strcmp(a->tag, b->tag) == 0 &&
+           strcmp(a->image, b->image) == 0;
 }
 
 /* 1 when another snapshot of this node stands for the same image under the same tag. */
@@ -57,6 +57,10 @@ static int remove_it(struct job *job, const struct catalog_snapshot *row,
     struct remote_deletion deletion;
     struct job_asker asker = {.job = job, .stop = ERR_INIT};
     int rc = digest_parse(row->image, &digest, err);
+    if (rc < 0)
+        return rc;
+    /* Before it is asked, as its answer may be lost. */
+    rc = catalog_snapshot_set_local(job_node(job)->catalog, row->id, err);
     if (rc < 0)
         return rc;
     rc = remote_delete(job_node(job)->remote, row->repository, &digest, row->tag, job_asker_ask,

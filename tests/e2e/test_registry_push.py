@@ -31,7 +31,7 @@ def test_a_push_in_order(scratch):
     check_remote(fake, made)
     records = fake.records()
     first = records[0]
-    check(first["method"] == "GET" and "/manifests/" in first["target"], f"first request: {first['method']} {first['target']}")
+    check(first["method"] == "HEAD" and "/manifests/" in first["target"], f"first request: {first['method']} {first['target']}")
     asked = {r["target"].rsplit("/", 1)[1]: r["n"] for r in reversed(records) if r["method"] == "HEAD" and "/blobs/" in r["target"]}
     put = [r["n"] for r in records if r["method"] == "PUT" and "/manifests/" in r["target"]]
     closed = [r["n"] for r in records if r["method"] == "PUT" and "/uploads/" in r["target"]]

@@ -24,7 +24,8 @@ static int write_config(const char *dir, const struct registry_server_options *o
     int rc = buf_addf(&text, err,
                       "version: 0.1\n"
                       "log:\n  level: info\n"
-                      "storage:\n  filesystem:\n    rootdirectory: %s/storage\n"
+                      "storage:\n  cache:\n    blobdescriptor: inmemory\n  filesystem:\n    "
+                      "rootdirectory: %s/storage\n"
                       "  delete:\n    enabled: %s\n"
                       "http:\n  addr: 127.0.0.1:0\n  secret: varve-test\n",
                       dir, options->delete_enabled ? "true" : "false");

@@ -160,7 +160,8 @@ static void bad_names_go_into_no_url(void **state)
         assert_int_equal(ops->manifest_get(remote, name, "t", NULL, NULL, &manifest, NULL),
                          -EINVAL);
         assert_int_equal(
-            ops->manifest_put(remote, name, "t", "a/b", "{}", 2, NULL, NULL, NULL, NULL), -EINVAL);
+            ops->manifest_put(remote, name, "t", "a/b", "{}", 2, false, NULL, NULL, NULL, NULL),
+            -EINVAL);
         assert_int_equal(ops->manifest_delete(remote, name, &digest, NULL, NULL, NULL, NULL),
                          -EINVAL);
     }
@@ -172,9 +173,9 @@ static void bad_names_go_into_no_url(void **state)
         for (const char *p = err.text; *p; p++)
             assert_in_range(*p, ' ', '~');
         err_clear(&err);
-        assert_int_equal(
-            ops->manifest_put(remote, "n", references[i], "a/b", "{}", 2, NULL, NULL, NULL, &err),
-            -EINVAL);
+        assert_int_equal(ops->manifest_put(remote, "n", references[i], "a/b", "{}", 2, false, NULL,
+                                           NULL, NULL, &err),
+                         -EINVAL);
     }
     struct err err = ERR_INIT;
     assert_int_equal(ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, &err), -EHOSTUNREACH);

@@ -118,6 +118,36 @@ static void a_mount_goes_on_without_the_second_right(void **state)
     }
 }
 
+/* Of a repository that is not there yet nobody may have the right to pull; and who may only read
+ * has none to push. Tags and blobs are looked for either way. */
+static void who_pushes_looks_with_either_right(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    static const char *const denied[] = {"*pull", "*push"};
+    struct remote *remote = &fixture->registry->remote;
+    struct digest digest;
+    assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(denied); i++) {
+        char config[300];
+        snprintf(config, sizeof config,
+                 "{'settings':{" BEARER ",'challenge':'Bearer realm=`{realm}`,service=`s`'},"
+                 "'rules':[{'path':'/token%s','status':401}]}",
+                 denied[i]);
+        auth_fixture_credentials(fixture, BOB);
+        auth_fixture_config(fixture, config);
+        const char *repository = i == 0 ? "team/new" : "team/read";
+        struct err err = ERR_INIT;
+        struct remote_manifest_stat stat;
+        assert_true(remote_manifest_stat(remote, repository, "v1", NULL, NULL, &stat, &err) < 0);
+        if (err.code != ERR_NOT_FOUND)
+            fail_msg("%s: %s", denied[i], err.text);
+        err_clear(&err);
+        assert_true(remote_confirm_blob(remote, repository, &digest, 1, NULL, NULL, &err) < 0);
+        if (err.code != ERR_NOT_FOUND)
+            fail_msg("%s: %s", denied[i], err.text);
+    }
+}
+
 static void a_token_that_ends_in_between_costs_one_more_request(void **state)
 {
     struct auth_fixture *fixture = *state;
@@ -198,7 +228,7 @@ static void refusals_hide_what_was_sent(void **state)
     assert_int_equal(registry_call_perform(fixture->registry, &call, &response, NULL), 0);
     assert_int_equal(response.status, 403);
     struct err err = ERR_INIT;
-    assert_int_equal(registry_error_refusal(&response, &err), -EACCES);
+    assert_int_equal(registry_error_refusal(&response, &err), -EPERM);
     assert_non_null(strstr(err.text, "you sent Basic **************** to us"));
     assert_non_null(strstr(err.hint, "docker login 127.0.0.1:"));
     /* The password alone, within JSON. */
@@ -210,7 +240,7 @@ static void refusals_hide_what_was_sent(void **state)
     registry_http_response_free(&response);
     err_clear(&err);
     assert_int_equal(registry_call_perform(fixture->registry, &call, &response, NULL), 0);
-    assert_int_equal(registry_error_refusal(&response, &err), -EACCES);
+    assert_int_equal(registry_error_refusal(&response, &err), -EPERM);
     assert_non_null(strstr(err.text, "(*******: *******)"));
     assert_string_equal(response.content_type, "x/*******");
 }
@@ -300,6 +330,7 @@ int main(void)
         TEST(scopes_are_asked_for),
         TEST(a_mount_asks_for_both_rights),
         TEST(a_mount_goes_on_without_the_second_right),
+        TEST(who_pushes_looks_with_either_right),
         TEST(a_token_that_ends_in_between_costs_one_more_request),
         TEST(bodies_survive_a_401),
         TEST(other_origins_see_no_authorization),

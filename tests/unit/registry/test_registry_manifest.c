@@ -163,11 +163,70 @@ static void digest_is_our_own(void **state)
     assert_int_equal(err.code, ERR_DIGEST);
 }
 
+static int put_or_claim(struct registry_fixture *fixture, const char *tag, const char *type,
+                        const char *bytes, size_t len, bool claim, struct err *err)
+{
+    return fixture->remote->ops->manifest_put(fixture->remote, "a/n", tag, type, bytes, len, claim,
+                                              NULL, NULL, NULL, err);
+}
+
 static int put(struct registry_fixture *fixture, const char *tag, const char *type,
                const char *bytes, size_t len, struct err *err)
 {
-    return fixture->remote->ops->manifest_put(fixture->remote, "a/n", tag, type, bytes, len, NULL,
-                                              NULL, NULL, err);
+    return put_or_claim(fixture, tag, type, bytes, len, false, err);
+}
+
+/* Somebody else has the tag, from the beginning or only since the pause after a PUT that the
+ * registry put off: then it stays, and no further PUT goes out. */
+static void claims_take_no_tag_away(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    cleanup_free char *others = answer(OCI_MEDIA_MANIFEST, "{}");
+    struct fake_http_rule rules[] = {{"HEAD", "", .response = STATUS("404 Not Found")},
+                                     {"GET", "", .nth = 1, .response = STATUS("404 Not Found")},
+                                     {"GET", "", .response = others},
+                                     {"PUT", "", .nth = 1, .response = STATUS("503 Later")},
+                                     {"PUT", "", .response = STATUS("201 Created")}};
+    for (size_t skipped = 0; skipped < 2; skipped++) {
+        struct err err = ERR_INIT;
+        rules[1].nth = skipped ? 1000 : 1;
+        fake_http_set(fixture->fake, rules, ARRAY_SIZE(rules));
+        assert_true(put_or_claim(fixture, "t", OCI_MEDIA_MANIFEST, EMPTY_MANIFEST,
+                                 strlen(EMPTY_MANIFEST), true, &err) < 0);
+        assert_int_equal(err.code, ERR_EXISTS);
+        assert_non_null(strstr(err.text, "a/n:t stands for another image"));
+        /* Two looks of two requests each, and the PUT; or one look. */
+        assert_int_equal(fake_http_count(fixture->fake), skipped ? 2 : 5);
+    }
+}
+
+/* What nobody has, or who asks has already, is taken; failures that pass are repeated. */
+static void claims_are_repeated(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    cleanup_free char *ours = answer(OCI_MEDIA_MANIFEST, EMPTY_MANIFEST);
+    struct fake_http_rule rules[] = {
+        {"HEAD", "", .response = STATUS("404 Not Found")},
+        {"GET", "", .nth = 1, .response = STATUS("404 Not Found")},
+        {"GET", "", .response = ours},
+        {"PUT", "", .nth = 1, .response = "HTTP/1.1 201 Created\r\n", .end = FAKE_CLOSE},
+        {"PUT", "", .nth = 2, .response = STATUS("429 Later")},
+        {"PUT", "", .response = STATUS("201 Created")}};
+    fake_http_set(fixture->fake, rules, ARRAY_SIZE(rules));
+    struct err err = ERR_INIT;
+    if (put_or_claim(fixture, "t", OCI_MEDIA_MANIFEST, EMPTY_MANIFEST, strlen(EMPTY_MANIFEST), true,
+                     &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(fake_http_count(fixture->fake), 9);
+    fake_http_set(fixture->fake, rules, 3);
+    struct fake_http_rule refusals[] = {rules[0],
+                                        {"GET", "", .response = STATUS("404 Not Found")},
+                                        {"PUT", "", .response = STATUS("500 Oops")}};
+    fake_http_set(fixture->fake, refusals, ARRAY_SIZE(refusals));
+    assert_true(put_or_claim(fixture, "t", OCI_MEDIA_MANIFEST, EMPTY_MANIFEST,
+                             strlen(EMPTY_MANIFEST), true, &err) < 0);
+    assert_int_equal(err.code, ERR_REFUSED);
+    assert_int_equal(fake_http_count(fixture->fake), 3 * REGISTRY_RETRY_MAX);
 }
 
 static void manifests_are_put(void **state)
@@ -335,6 +394,8 @@ int main(void)
         test(size_is_bounded),
         test(digest_is_our_own),
         test(manifests_are_put),
+        test(claims_take_no_tag_away),
+        test(claims_are_repeated),
         test(success_is_no_web_page),
         test(puts_that_fail),
         test(a_lost_reply_is_no_failure),

@@ -44,7 +44,7 @@ static char *put_manifest(struct registry_real *real, const char *repository, co
                          digest_format(&config).s, strlen(config_bytes)) > 0);
     assert_int_equal(digest_bytes(text, strlen(text), ret, NULL), 0);
     if (real->remote->ops->manifest_put(real->remote, repository, tag, OCI_MEDIA_MANIFEST, text,
-                                        strlen(text), NULL, NULL, NULL, &err) < 0)
+                                        strlen(text), false, NULL, NULL, NULL, &err) < 0)
         fail_msg("%s", err.text);
     return text;
 }
@@ -203,7 +203,8 @@ static void manifests_with_missing_blobs_are_refused(void **state)
     struct remote_missing missing = {.any = false};
     struct err err = ERR_INIT;
     assert_true(real->remote->ops->manifest_put(real->remote, "m/n", "x", OCI_MEDIA_MANIFEST, text,
-                                                strlen(text), NULL, NULL, &missing, &err) < 0);
+                                                strlen(text), false, NULL, NULL, &missing,
+                                                &err) < 0);
     assert_int_equal(err.code, ERR_REFUSED);
     assert_non_null(strstr(err.text, "BLOB_UNKNOWN"));
     assert_true(missing.any);

@@ -308,8 +308,8 @@ static void closed_tls_connections_raise_no_signal(void **state)
     quick_time_use(&quick, registry_of(remote)->pool);
     cleanup_free char *bytes = registry_fixture_noise(1 << 20, 1);
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(remote->ops->manifest_put(remote, "n", "t", "a/b", bytes, 1 << 20, NULL,
-                                                   NULL, NULL, NULL),
+        assert_int_equal(remote->ops->manifest_put(remote, "n", "t", "a/b", bytes, 1 << 20, false,
+                                                   NULL, NULL, NULL, NULL),
                          -EHOSTUNREACH);
         struct digest digest;
         assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);

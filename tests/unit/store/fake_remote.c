@@ -57,6 +57,18 @@ static int fake_blob_get(struct remote *remote, const char *repository, const st
     return 0;
 }
 
+static int fake_blob_probe(struct remote *remote, const char *repository,
+                           const struct digest *digest, uint64_t size, remote_progress progress,
+                           void *arg, uint64_t *ret_size, struct err *err)
+{
+    (void)size;
+    struct fake_remote *fake = fake_of(remote);
+    fake->probes++;
+    if (fake->keeps_nothing)
+        return 0;
+    return fake_blob_stat(remote, repository, digest, progress, arg, ret_size, err);
+}
+
 static int fake_manifest_get(struct remote *remote, const char *repository, const char *reference,
                              remote_progress progress, void *progress_arg,
                              struct remote_manifest *ret, struct err *err)
@@ -88,11 +100,12 @@ static int fake_manifest_stat(struct remote *remote, const char *repository, con
 }
 
 static int fake_manifest_put(struct remote *remote, const char *repository, const char *tag,
-                             const char *media_type, const void *bytes, size_t len,
+                             const char *media_type, const void *bytes, size_t len, bool claim,
                              remote_progress progress, void *arg, struct remote_missing *missing,
                              struct err *err)
 {
     (void)repository, (void)bytes, (void)len, (void)progress, (void)arg, (void)missing, (void)err;
+    (void)claim;
     fake_of(remote)->tag_got = tag ? tag : "";
     fake_of(remote)->media_type = media_type;
     return 0;
@@ -117,6 +130,7 @@ static const struct remote_ops fake_ops = {
     .blob_stat = fake_blob_stat,
     .blob_put = fake_blob_put,
     .blob_get = fake_blob_get,
+    .blob_probe = fake_blob_probe,
     .manifest_get = fake_manifest_get,
     .manifest_stat = fake_manifest_stat,
     .manifest_put = fake_manifest_put,

@@ -12,6 +12,8 @@ struct fake_remote {
     int stat_answers[2];  /* 1 present, 0 absent, for the first and the second question */
     uint64_t stat_sizes[2];
     int stats;
+    int probes;
+    bool keeps_nothing; /* gives no byte of what it says that it has */
     int puts;
     int gets;
     int put_rc;            /* 0: takes everything without a look */

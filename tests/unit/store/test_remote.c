@@ -108,6 +108,22 @@ static void test_push_asks_first_and_confirms(void **state)
     assert_int_equal(absent->stats, 2);
 }
 
+/* A remote that says what it has, and gives no byte of it, proves nothing. */
+static void test_a_word_is_no_proof(void **state)
+{
+    (void)state;
+    struct err err = ERR_INIT;
+    struct digest digest = store_digest("hello");
+    cleanup_fake_remote struct fake_remote *fake = fake_remote_open("", "");
+    fake->stat_answers[0] = fake->stat_answers[1] = 1;
+    fake->stat_sizes[0] = fake->stat_sizes[1] = 5;
+    assert_ok(remote_confirm_blob(&fake->remote, "a", &digest, 5, NULL, NULL, &err), err);
+    fake->keeps_nothing = true;
+    assert_fails(remote_confirm_blob(&fake->remote, "a", &digest, 5, NULL, NULL, &err), err,
+                 ERR_NOT_FOUND, "does not have blob");
+    assert_int_equal(fake->probes, 2);
+}
+
 static void test_push_repairs_a_wrong_size(void **state)
 {
     struct store_fixture *fixture = *state;
@@ -492,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_names),
         with_store(test_bad_names_reach_no_remote),
         with_store(test_push_asks_first_and_confirms),
+        cmocka_unit_test(test_a_word_is_no_proof),
         with_store(test_push_repairs_a_wrong_size),
         with_store(test_push_reads_back_what_has_no_size),
         with_store(test_push_believes_no_upload),

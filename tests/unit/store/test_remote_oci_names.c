@@ -465,10 +465,37 @@ static void test_an_index_that_is_no_file(void **state)
     }
 }
 
+/* A tag that names another manifest is not taken away from it, in one step with the look. */
+static void test_claims(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    cleanup_sample_image struct sample_image one = {.bytes = NULL};
+    cleanup_sample_image struct sample_image two = {.bytes = NULL};
+    sample_image_make(fixture->scratch, fixture->blobs, "one\n", &one);
+    sample_image_make(fixture->scratch, fixture->blobs, "two\n", &two);
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    push(remote, fixture, "other", &one);
+    push(remote, fixture, "t", &two);
+    for (int again = 0; again < 2; again++)
+        assert_ok(remote_manifest_claim(remote, "a", "new", NULL, one.bytes, one.len, NULL, NULL,
+                                        NULL, &err),
+                  err);
+    assert_fails(
+        remote_manifest_claim(remote, "a", "t", NULL, one.bytes, one.len, NULL, NULL, NULL, &err),
+        err, ERR_EXISTS, "a:t stands for another image");
+    struct remote_manifest_stat stat;
+    struct digest digest;
+    assert_ok(remote_manifest_stat(remote, "a", "t", NULL, NULL, &stat, &err), err);
+    assert_int_equal(digest_bytes(two.bytes, two.len, &digest, NULL), 0);
+    assert_true(digest_equal(&stat.digest, &digest));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_store(test_compare_and_swap),
+        with_store(test_claims),
         with_store(test_swaps_of_many_processes),
         with_store(test_tags),
         with_store(test_a_tag_goes_alone),
