@@ -44,9 +44,9 @@ static int remove_aside(struct chunk_io *io, unsigned slot, struct err *err)
     epoch_aside_name(slot, name);
     cleanup_fdp(&io->aside_fds[slot]);
     io->aside_fds[slot] = -1;
-    if (unlinkat(io->log->dir_fd, name, 0) < 0 && errno != ENOENT)
-        return err_errno(err, errno, "cannot remove %s", name);
-    return FAULT_POINT("volume.aside-removed", err);
+    if (unlinkat(io->log->dir_fd, name, 0) == 0)
+        return FAULT_POINT("volume.aside-removed", err);
+    return errno == ENOENT ? 0 : err_errno(err, errno, "cannot remove %s", name);
 }
 
 static int free_slots(struct chunk_io *io, struct err *err)

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -342,7 +343,9 @@ class Scratch:
     """One test's directory and everything that has to end with the test."""
 
     def __init__(self, name):
-        self.root = tempfile.mkdtemp(prefix=f"varve-{name}-")
+        # Its name may become part of an image's reference, which mkdtemp's underscores cannot be everywhere.
+        self.root = os.path.join(tempfile.gettempdir(), f"varve-{name.rstrip('_-')}-{secrets.token_hex(4)}")
+        os.mkdir(self.root, 0o700)
         self.owned = []
 
     def path(self, *parts):
