@@ -1,7 +1,7 @@
 """One volume with a worker and nothing else: this process mounts, holds the descriptors and starts workers
 as varved and keeper do, so that a test decides which worker dies where.
 
-The files are made here, of docs/FORMAT.md alone; of the live map only its first fields are
+The files are made here, of docs/FORMAT.md alone; of the live map only its first fields and the epoch are
 written (fuse/format/live_map.h).
 """
 import ctypes
@@ -26,6 +26,8 @@ WORKER = os.path.join(BUILD, "snapd", "varve-volume")
 LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
 UID = 40200
 CHUNK = 65536
+CAPACITY = 64 << 30  # of the live map of a volume of at most a quarter of it
+EPOCHS_AT = 1376  # in its header
 
 
 def chunks_of(data):
@@ -66,8 +68,11 @@ def make_live_map(directory, identity, number, size):
     words = bytearray(size // CHUNK * 4)
     for chunk, (state, mask) in volume_image.read_map(directory)["chunks"].items():
         struct.pack_into("<I", words, chunk * 4, state << 16 | mask if state else 0)
-    os.write(fd, struct.pack("<8sII16s16sQ", b"VRVLIVE1", 1, 4096, identity.encode(), number, size)
-             .ljust(4096, b"\0") + words)
+    header = bytearray(4096)
+    struct.pack_into("<8sII16s16sQ", header, 0, b"VRVLIVE1", 2, 4096, identity.encode(), number, size)
+    struct.pack_into("<QQ", header, EPOCHS_AT, 1, 1)
+    os.write(fd, header + words)
+    os.ftruncate(fd, 4096 + CAPACITY // CHUNK * (4 + 16 * 8))
     return fd
 
 
