@@ -56,12 +56,12 @@ static const struct cmd commands[] = {
     {"snapshot", "rm", "ID|NAME", "Removes a snapshot, here and what this node owns in the remote.",
      cmd_snapshot_rm},
     {"workspace", "create", "NAME",
-     "Makes a persistent volume with a file system on it, and a name for it: 1 to 63 of a-z, 0-9, "
+     "Makes a persistent volume with a file system on it, and a name for it: 1 to 63 of a-z, 0-9,\n"
      "'.', '_' and '-', beginning with a letter or digit.",
      cmd_workspace_create},
     {"workspace", "mount", "NAME PATH",
-     "Mounts a workspace at a directory of this host, which has to be there. It stays mounted when "
-     "varved ends or dies.",
+     "Mounts a workspace at a directory of this host, which has to be there.\n"
+     "It stays mounted when varved ends or dies.",
      cmd_workspace_mount},
     {"workspace", "unmount", "NAME",
      "Writes back and unmounts a workspace. Processes that use it keep it mounted and are named.",

@@ -39,7 +39,7 @@ def test_usage_errors(scratch):
 def test_help(scratch):
     node = scratch.node("n1")
     for args in ((), ("image",), ("image", "import"), ("run", "create"), ("run", "exec"),
-                 ("snapshot", "create"), ("job", "wait"), ("doctor",), ("workspace", "mount")):
+                 ("snapshot", "create"), ("job", "wait"), ("doctor",), ("workspace", "create"), ("workspace", "mount")):
         reply = node.call(*args, "--help")
         check_equal(reply.status, 0, f"status of varve {args} --help")
         check("usage" in reply.out.lower(), f"help of {args}: {reply.out}")

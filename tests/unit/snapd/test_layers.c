@@ -396,7 +396,7 @@ static void test_faults(void **state)
         {"publish.before-sync=enospc", 1},
         {"publish.before-dir-sync=eio", 1},
         {"layers.published=eio", 1},
-        {"catalog.before-commit=enospc", 1},
+        {"catalog.before-commit=enospc:2", 1}, /* the first is of the start */
     };
     cleanup_made_image struct made_image made = {.layer_count = 0};
     struct tar_builder tar = {0};
@@ -409,7 +409,8 @@ static void test_faults(void **state)
         assert_int_equal(run_faulted(site, cases[i].fault, ensure_faulted), cases[i].status);
         layers_assert_count(site, 0);
     }
-    assert_int_equal(run_faulted(site, "catalog.after-commit=kill", ensure_faulted), 128 + SIGKILL);
+    assert_int_equal(run_faulted(site, "catalog.after-commit=kill:2", ensure_faulted),
+                     128 + SIGKILL);
     layers_assert_count(site, 1);
     layers_ensure_ok(site, &image);
     layers_assert_count(site, 1);
