@@ -45,8 +45,8 @@ enum volume_wire_op {
     VOLUME_WIRE_ATTACH,
     /* As the block layer's flush, also when nothing was written. */
     VOLUME_WIRE_FLUSH = 4, /* 3 was another one's */
-    /* arg[0]: the new, larger size in bytes; the memfd has been extended. `data` grows, the map is
-     * mapped again. */
+    /* arg[0]: the new, larger size in bytes, within the live map's capacity. `data` grows, the map
+     * is mapped again. */
     VOLUME_WIRE_RESIZE,
     /* The final cut. -EBUSY while `device` is open, unless arg[0] is 1 (when it is known that the
      * count of opens is wrong); then flush, and the disk map is closed; writes are refused from

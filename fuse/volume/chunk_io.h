@@ -145,7 +145,8 @@ int chunk_io_flush(struct chunk_io *io);
  * discards are -EIO, for every successor too (LIVE_FACT_CLOSED). Repeating it is fine. */
 int chunk_io_finish(struct chunk_io *io, struct err *err);
 /* Grows `data`, then the volume, and flushes: the size is on disk before anybody is told of it
- * (I3). The memfd has been extended. Repeating it is fine. ERR_INVALID: a smaller size. */
+ * (I3). Repeating it is fine. ERR_INVALID: a smaller size. ERR_CONFLICT: more than the live
+ * map's capacity. */
 int chunk_io_resize(struct chunk_io *io, uint64_t size, struct err *err);
 
 /* The cut: ends the current epoch and has it open for `uses` (LIVE_USE_...). Every request that was
