@@ -11,6 +11,8 @@
  *
  * Locking needs rights that are given up later, so what is mapped after volume_resident_lock()
  * (the longer live map of a resized volume) may be locked no more; the kernel copies nothing there.
+ * The planes of epochs (epochs.h) are not locked, as they are mostly empty: nothing is copied there
+ * either, and an aside that needs a page of its plane needs the host's memory for its bytes anyway.
  * A refusal to lock is no failure: the worker goes on, and says so in the live map.
  *
  * Sanitizers make mlockall() do nothing, so that there the region alone is locked, and they need
