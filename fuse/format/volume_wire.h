@@ -59,6 +59,18 @@ enum volume_wire_op {
     VOLUME_WIRE_CUT,
     /* arg[0]: an open epoch, which is not needed any more. */
     VOLUME_WIRE_RELEASE,
+    /* After the answer this connection is the one over which absent chunks are asked for and
+     * brought, until either side ends it; one that was there before is ended. The worker then sends
+     * WANT, first for all that waits, and takes FILL. */
+    VOLUME_WIRE_FETCH,
+    /* On that connection, from the worker, not answered: a read waits for chunks. arg[0] the first
+     * one, arg[1] how many, all absent. Sent once for each read on each connection. */
+    VOLUME_WIRE_WANT,
+    /* On that connection, to the worker: arg[0] a chunk, arg[1] 1: its VOLUME_CHUNK bytes are the
+     * next message; 0: it is zero. Answered with arg[0] when it is dealt with; a chunk that is not
+     * absent any more is ignored. -ENOSPC: there is no room on the host's disk, to be brought again
+     * later. Several may be under way, and are answered in order. */
+    VOLUME_WIRE_FILL,
 };
 
 struct volume_wire {

@@ -1,0 +1,68 @@
+/* checkpoint.h - a checkpoint that is open for reading.
+ *
+ * Job: from a reference in a remote to the bytes of any chunk. Opening reads index, root manifest,
+ * config, root and pack lists, each checked by its digest and against what the others say of it
+ * (I6): size of volume and root, the root's digest in the config, sizes, no two packs that begin
+ * with the same VOLUME_PACK_ID bytes. Where there is a key, the config's HMAC is checked before
+ * anything else of it is believed. Leaves are fetched when they are needed and kept, up to
+ * CHECKPOINT_LEAVES_KEPT. Chunks are read from their packs by ranged reads: those that lie near
+ * each other in one pack come in one read. Each chunk is checked by its digest.
+ *
+ * Failures: ERR_NOT_FOUND: no such checkpoint, or the remote has lost a part of it (the message
+ * names it); ERR_DIGEST, ERR_DAMAGED: wrong bytes; ERR_DENIED: HMAC. ERR_UNREACHABLE and what else
+ * the remote says are passed on: whoever can wait, tries again. ERR_CANCELLED: the caller's stop.
+ *
+ * Threads: any number may read at once.
+ */
+#pragma once
+
+#include "checkpoint_config.h"
+#include "checkpoint_manifest.h"
+#include "remote.h"
+#include "volume_index.h"
+
+enum {
+    CHECKPOINT_LEAVES_KEPT = 64,
+    CHECKPOINT_GAP = 128 * 1024,   /* bytes between two frames that are read rather than asked for
+                                      separately */
+    CHECKPOINT_READ_MAX = 4 << 20, /* of a ranged read */
+};
+
+struct checkpoint;
+
+struct checkpoint_options {
+    struct remote *remote;      /* borrowed */
+    const char *repository;     /* whole: remote_repository(remote, "volumes/LINEAGE"); copied */
+    const struct hmac_key *key; /* borrowed; NULL: HMACs are not looked at */
+};
+
+/* `reference`: a tag, or the digest of the index. `stop` (may be NULL) can ask for the end; so in
+ * all calls below. */
+int checkpoint_open(const struct checkpoint_options *options, const char *reference,
+                    remote_progress stop, void *arg, struct checkpoint **ret, struct err *err);
+void checkpoint_free(struct checkpoint *checkpoint); /* NULL is fine; nobody is in a call */
+
+/* All valid as long as the checkpoint. */
+const struct digest *checkpoint_digest(const struct checkpoint *checkpoint);
+const struct checkpoint_config *checkpoint_config_of(const struct checkpoint *checkpoint);
+const struct checkpoint_index *checkpoint_index_of(const struct checkpoint *checkpoint);
+const struct volume_root *checkpoint_root_of(const struct checkpoint *checkpoint);
+/* All packs, in the order of the lists. */
+const struct pack *checkpoint_packs_of(const struct checkpoint *checkpoint, size_t *ret_count);
+
+/* A copy of a leaf, into memory of the caller (it is large). One of which nothing is set is empty,
+ * without asking anybody. */
+int checkpoint_leaf(struct checkpoint *checkpoint, uint32_t number, remote_progress stop, void *arg,
+                    struct volume_leaf *ret, struct err *err);
+/* What a chunk is: 1 and *ret, 0 when it is zero, or -errno. */
+int checkpoint_find(struct checkpoint *checkpoint, uint64_t chunk, remote_progress stop, void *arg,
+                    struct volume_entry *ret, struct err *err);
+
+/* Takes the bytes of a chunk (VOLUME_CHUNK, valid for the call), or NULL: it is zero. A failure
+ * ends the read and is returned. */
+typedef int checkpoint_take(void *arg, uint64_t chunk, const void *bytes, struct err *err);
+/* Reads chunks, in the order in which they lie in the packs, each once; `chunks` has no number
+ * twice. What is damaged or lost ends the read with its failure, what came before it was given. */
+int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
+                    remote_progress stop, void *stop_arg, checkpoint_take *take, void *take_arg,
+                    struct err *err);
