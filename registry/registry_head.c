@@ -9,7 +9,7 @@ struct wanted {
     char **to;
     size_t max;
 };
-#define WANTED_COUNT 10
+#define WANTED_COUNT 8
 
 static void list_wanted(struct registry_http_response *response, struct wanted ret[WANTED_COUNT])
 {
@@ -20,10 +20,8 @@ static void list_wanted(struct registry_http_response *response, struct wanted r
         {"Retry-After", &response->retry_after, REGISTRY_HTTP_VALUE_MAX},
         {"Range", &response->range, REGISTRY_HTTP_VALUE_MAX},
         {"Content-Range", &response->content_range, REGISTRY_HTTP_VALUE_MAX},
-        {"Accept-Ranges", &response->accept_ranges, REGISTRY_HTTP_VALUE_MAX},
         {"OCI-Chunk-Min-Length", &response->chunk_min_length, REGISTRY_HTTP_VALUE_MAX},
         {"OCI-Subject", &response->oci_subject, REGISTRY_HTTP_VALUE_MAX},
-        {"OCI-Filters-Applied", &response->filters_applied, REGISTRY_HTTP_VALUE_MAX},
     };
     memcpy(ret, wanted, sizeof wanted);
 }

@@ -130,12 +130,10 @@ struct registry_http_response {
     char *content_digest; /* Docker-Content-Digest */
     char *retry_after;
     char *range; /* of an upload: "0-<last>" (distribution-spec, "Pushing a blob in chunks") */
-    char *content_range; /* of a 206 or 416 */
-    char *accept_ranges;
+    char *content_range;    /* of a 206 or 416 */
     char *link;             /* all of them, joined by ", " */
     char *chunk_min_length; /* OCI-Chunk-Min-Length */
     char *oci_subject;      /* OCI-Subject */
-    char *filters_applied;  /* OCI-Filters-Applied */
     char *challenges;       /* all WWW-Authenticate, one a line */
     uint64_t range_total;   /* of a 206: size of the whole; UINT64_MAX when not given */
     struct buf refusal;     /* beginning of the body unless it went to the sink */

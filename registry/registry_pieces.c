@@ -275,8 +275,7 @@ static int fetch_in_pieces(struct pieces *pieces, struct err *err)
 int registry_pieces_fetch(struct registry_source *source, remote_sink sink, void *sink_arg,
                           remote_progress progress, void *progress_arg, struct err *err)
 {
-    if (source->size == UINT64_MAX || source->size < REGISTRY_PIECES_MIN ||
-        registry_source_is_whole(source)) {
+    if (source->size == UINT64_MAX || source->size < REGISTRY_PIECES_MIN) {
         uint64_t done;
         const struct registry_range all = {.size = UINT64_MAX,
                                            .sink = sink,

@@ -88,8 +88,7 @@ struct registry_traits {
     bool no_whole_put;  /* a PUT with a body is refused */
     bool no_patch;      /* answers PATCH with 404, 405, 411 or 501 */
     bool no_delete;     /* answers DELETE with 405 or UNSUPPORTED */
-    bool no_range;      /* answers a Range with 200 */
-    bool no_referrers;  /* has no referrers API */
+    bool no_referrers;  /* says of itself that it has no referrers API (405, 501, UNSUPPORTED) */
     bool no_tag_delete; /* deletes by digest only */
     struct registry_offset_habits offsets;
 };

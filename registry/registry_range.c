@@ -33,16 +33,19 @@ void registry_source_close(struct registry_source *source)
     source->url = NULL;
 }
 
-bool registry_source_is_whole(const struct registry_source *source)
+bool registry_source_is_whole(struct registry_source *source)
 {
-    const struct registry *registry = source->registry;
-    return registry_pool_traits(registry->pool, registry->base).no_range;
+    pthread_mutex_lock(&source->lock);
+    bool whole = source->whole;
+    pthread_mutex_unlock(&source->lock);
+    return whole;
 }
 
-static void set_whole(void *arg, struct registry_traits *traits)
+static void set_whole(struct registry_source *source)
 {
-    (void)arg;
-    traits->no_range = true;
+    pthread_mutex_lock(&source->lock);
+    source->whole = true;
+    pthread_mutex_unlock(&source->lock);
 }
 
 /* The address that parts come from now, owned by the caller; *ret_elsewhere says whether a redirect
@@ -111,7 +114,7 @@ static int on_head(void *arg, const struct registry_http_response *head, struct 
         return check_total(fetch, head->range_total, err);
     fetch->skip = range->offset + fetch->done;
     if (!fetch->whole)
-        registry_pool_learn(source->registry->pool, source->registry->base, set_whole, NULL);
+        set_whole(source);
     if (range->or_rest)
         fetch->wanted = UINT64_MAX;
     return check_total(fetch, head->length, err);

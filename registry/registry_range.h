@@ -6,7 +6,8 @@
  *
  *   206   the bytes that were asked for, as many as the server gives; the rest is asked for again
  *   200   the server ignores Range: what the sink has had is read past, never handed on again, and
- *         the registry is known not to have ranges from then on (registry_pool.h, no_range)
+ *         this blob is asked for as a whole from then on. Of others nothing is learned from that: a
+ *         cache or an object store may have answered, and to ask them costs no request more
  *   416   the end of a blob of unknown size; else the whole blob is asked for, as with 200
  *
  * An attempt that fails is followed by another one under registry_retry.h's rules; at least
@@ -41,14 +42,15 @@ struct registry_source {
     char *url;     /* at the registry; owned */
     pthread_mutex_t lock;
     char *elsewhere; /* where a redirect led to; NULL: ask the registry. Owned; guarded by lock */
+    bool whole;      /* a range was answered with 200; guarded by lock */
 };
 int registry_source_open(struct registry *registry, const char *repository,
                          const struct digest *digest, uint64_t size, struct registry_source *ret,
                          struct err *err);
 void registry_source_close(struct registry_source *source);
 #define cleanup_registry_source cleanup_with(registry_source_close)
-/* Whether the registry is known to ignore ranges. */
-bool registry_source_is_whole(const struct registry_source *source);
+/* Whether the blob came whole where a part of it was asked for. */
+bool registry_source_is_whole(struct registry_source *source);
 
 /* A part of a blob and who takes it; sink and progress are called on the calling thread. */
 struct registry_range {

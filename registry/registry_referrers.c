@@ -10,6 +10,7 @@
 #include "registry_internal.h"
 #include "registry_link.h"
 #include "registry_page.h"
+#include "registry_url.h"
 
 #include <string.h>
 
@@ -29,14 +30,33 @@ struct listing {
     const char *repository;
     remote_progress progress;
     void *progress_arg;
+    int pages;                     /* that came by the API */
     struct remote_referrers found; /* owned */
 };
 
-/* Whether an answer says that there is no such API. */
-static bool has_no_api(const struct registry_http_response *response)
+/* Whether an answer says that there is no such API, for no repository. */
+static bool is_unsupported(const struct registry_http_response *response)
 {
-    return response->status == 404 || response->status == 405 || response->status == 501 ||
+    return response->status == 405 || response->status == 501 ||
            (response->status == 400 && registry_error_has_code(response, "UNSUPPORTED"));
+}
+
+/* Nothing came by the API. A 404 may mean that there is none, and as well that there is no such
+ * repository, or something in between that lost its way, so nothing is learned from it: to ask each
+ * time costs a request, and to be wrong hides what others have attached. Nor from what is answered
+ * elsewhere. */
+static int do_without(const struct listing *listing, const struct registry_http_response *response,
+                      struct err *err)
+{
+    const struct registry *registry = listing->registry;
+    bool unsupported = is_unsupported(response);
+    if (!unsupported && response->status != 404)
+        return registry_error_refusal(response, err);
+    if (listing->pages > 0)
+        return err_fail(err, ERR_DAMAGED, "the registry's list of referrers ends in the middle");
+    if (unsupported && registry_url_same_origin(response->url, registry->base))
+        registry_pool_learn(registry->pool, registry->base, set_no_referrers, NULL);
+    return 0;
 }
 
 /* 1 with the target of the next page (NULL: none), 0 when there is no API. */
@@ -50,10 +70,8 @@ static int fetch_page(struct listing *listing, const char *url, char **ret_link,
                                                        .progress = listing->progress,
                                                        .progress_arg = listing->progress_arg};
     int rc = registry_page_get(&page, url, "the list of referrers", err);
-    if (rc == 0 && has_no_api(&page.response))
-        return 0;
     if (rc == 0)
-        return registry_error_refusal(&page.response, err);
+        return do_without(listing, &page.response, err);
     if (rc > 0)
         rc = remote_referrers_add_index(&listing->found, buf_str(&page.body), page.body.len, err);
     if (rc < 0)
@@ -73,16 +91,11 @@ static int list_by_api(struct listing *listing, const struct digest *subject, st
                                &url, err);
     if (rc < 0)
         return rc;
-    for (int pages = 0; pages < PAGES_MAX; pages++) {
+    for (; listing->pages < PAGES_MAX; listing->pages++) {
         cleanup_free char *link = NULL;
         char *next = NULL;
         size_t before = listing->found.count;
         rc = fetch_page(listing, url, &link, err);
-        if (rc == 0 && pages == 0)
-            registry_pool_learn(registry->pool, registry->base, set_no_referrers, NULL);
-        if (rc == 0 && pages > 0)
-            return err_fail(err, ERR_DAMAGED,
-                            "the registry's list of referrers ends in the middle");
         if (rc <= 0 || !link)
             return rc;
         if (listing->found.count == before)

@@ -112,20 +112,39 @@ static void test_ranges_that_are_ignored(void **state)
 {
     struct fake_fixture *fixture = *state;
     cleanup_free char *bytes = registry_fixture_noise(SMALL, 2);
-    const struct registry *registry = registry_of(fixture->remote);
     assert_int_equal(
         comes_whole(fixture,
                     "{'settings':{'ranges':false},'rules':[{'method':'GET','nth':1,'send':400000},"
                     "{'method':'GET','nth':2,'send':700000}]}",
                     bytes, SMALL, true),
         3);
-    assert_true(registry_pool_traits(registry->pool, registry->base).no_range);
-    /* It is known now: nobody asks for a range any more. */
-    assert_int_equal(comes_whole(fixture,
-                                 "{'settings':{'ranges':false},'rules':[{'method':'GET',"
-                                 "'header':'range','status':500}]}",
-                                 bytes, SMALL, true),
-                     1);
+    /* It is known of this blob then: nobody asks for a range of it any more. */
+    cleanup_json json_t *log = fake_registry_log(fixture->fake, 1);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *headers = json_object_get(json_array_get(log, i), "headers");
+        assert_int_equal(json_object_get(headers, "range") != NULL, i == 1);
+    }
+}
+
+/* Whoever gives one blob whole, the registry or a cache or object store behind a redirect, may have
+ * ranges of the next one: it comes in pieces. */
+static void test_one_blob_says_nothing_of_others(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    cleanup_free char *small = registry_fixture_noise(SMALL, 15);
+    cleanup_free char *large = registry_fixture_noise(LARGE, 16);
+    static const char *const configs[] = {
+        "{'settings':{'ranges':false},'rules':[{'method':'GET','nth':1,'send':400000}]}",
+        "{'settings':{'ranges':false,'redirect_blobs':307},'rules':[{'method':'GET',"
+        "'host':'other','nth':1,'send':400000}]}"};
+    const size_t pieces = (LARGE + REGISTRY_PIECES_BYTES - 1) / REGISTRY_PIECES_BYTES;
+    for (size_t i = 0; i < ARRAY_SIZE(configs); i++) {
+        fake_fixture_renew(fixture);
+        assert_int_equal(comes_whole(fixture, configs[i], small, SMALL, true), 2 + i);
+        assert_int_equal(comes_whole(fixture, "{'rules':[{'method':'GET','nth':1,'delay_ms':200}]}",
+                                     large, LARGE, true),
+                         pieces);
+    }
 }
 
 /* 416 where bytes are missing: the whole body is asked for. */
@@ -519,6 +538,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_fake(test_goes_on_where_it_broke_off),
         with_fake(test_ranges_that_are_ignored),
+        with_fake(test_one_blob_says_nothing_of_others),
         with_fake(test_a_range_that_is_refused),
         with_fake(test_the_end_is_no_failure),
         with_fake(test_what_cannot_be_mended),

@@ -177,6 +177,50 @@ static void test_odd_answers(void **state)
     }
 }
 
+/* How many are listed, under these rules. */
+static size_t count_listed(struct fake_fixture *fixture, const char *config, const char *repository,
+                           const struct digest *subject)
+{
+    struct remote_referrers found;
+    struct err err = ERR_INIT;
+    fake_fixture_config(fixture, config);
+    if (remote_referrers_list(fixture->remote, repository, subject, NULL, NULL, NULL, &found,
+                              &err) < 0)
+        fail_msg("%s: %s", config, err.text);
+    size_t count = found.count;
+    remote_referrers_free(&found);
+    return count;
+}
+
+/* A 404, of a repository that is not there or of something in between, and what is answered
+ * elsewhere do not hide the referrers of others; that the registry has no such API is remembered.
+ */
+static void test_what_is_learned(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest subject = fake_fixture_image(fixture, "a/n", "s", "it");
+    (void)refer(fixture, NULL, "1", "application/x.one", &subject);
+    static const struct {
+        const char *config;
+        bool learned;
+    } cases[] = {
+        {"{'rules':[{'path':'*/referrers/*','status':404,'body':{'errors':[{'code':"
+         "'NAME_UNKNOWN','message':'no such repository'}]}}]}",
+         false},
+        {"{'rules':[{'path':'*/referrers/*','status':404}]}", false},
+        {"{'rules':[{'host':'main','path':'*/referrers/*','status':307,'headers':{'Location':"
+         "'{other}/elsewhere'}},{'host':'other','status':405}]}",
+         false},
+        {"{'rules':[{'path':'*/referrers/*','status':501}]}", true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        assert_int_equal(count_listed(fixture, cases[i].config, "b/missing", &subject), 0);
+        size_t count = count_listed(fixture, "{}", "a/n", &subject);
+        if (count != (cases[i].learned ? 0 : 1))
+            fail_msg("%s: %zu", cases[i].config, count);
+    }
+}
+
 /* Nobody who gives no subject has one sent. */
 static void test_no_subject_is_made_up(void **state)
 {
@@ -245,6 +289,7 @@ int main(void)
         with_fake(test_entries_of_others_are_kept),
         with_fake(test_no_index_under_the_tag),
         with_fake(test_odd_answers),
+        with_fake(test_what_is_learned),
         with_fake(test_no_subject_is_made_up),
         with_fake(test_the_list_holds_nobody_up),
         cmocka_unit_test(test_docker_registry),
