@@ -1,0 +1,71 @@
+/* catalog_checkpoint.h - checkpoints of volumes that this node made or stands on, and which of them
+ * is a volume's head.
+ *
+ * A row outlives its volume, as forks may stand on it. The head of a volume is the newest
+ * checkpoint that this node knows of it; what the remote says is compared before a new one is made
+ * (I8).
+ */
+#pragma once
+
+#include "catalog_snapshot.h"
+
+#include <stdbool.h>
+
+enum catalog_checkpoint_reason {
+    CATALOG_CHECKPOINT_MANUAL,
+    CATALOG_CHECKPOINT_INTERVAL,
+    CATALOG_CHECKPOINT_PAUSE,
+    CATALOG_CHECKPOINT_DETACH,
+    CATALOG_CHECKPOINT_FORK,
+    CATALOG_CHECKPOINT_PRE_ROLLBACK,
+};
+
+struct catalog_checkpoint {
+    char *digest; /* of the index */
+    char *volume; /* its ID */
+    char *lineage;
+    int64_t generation; /* from 1 on */
+    char *node;         /* that made it */
+    int64_t token;
+    char *parent;  /* digest; NULL: none */
+    bool diverged; /* its parent was not the head */
+    enum catalog_checkpoint_reason reason;
+    char *tag; /* in the remote */
+    enum catalog_durability durability;
+    char *remote; /* URL */
+    int64_t bytes_new;
+    int64_t bytes_total;
+    int64_t created_ns; /* 0 in add: now */
+};
+
+const char *catalog_checkpoint_reason_name(enum catalog_checkpoint_reason reason);
+void catalog_checkpoint_free(struct catalog_checkpoint *checkpoint);
+#define cleanup_catalog_checkpoint cleanup_with(catalog_checkpoint_free)
+
+/* What the catalog knows of a volume's line. */
+struct catalog_line {
+    char *head;         /* digest of its newest checkpoint; NULL: none of its own */
+    int64_t generation; /* of that; 0 */
+    int64_t token;
+};
+void catalog_line_free(struct catalog_line *line);
+#define cleanup_catalog_line cleanup_with(catalog_line_free)
+/* ERR_NOT_FOUND: no such volume. */
+int catalog_line_get(struct catalog *catalog, const char *volume, struct catalog_line *ret,
+                     struct err *err);
+
+/* Adds a checkpoint; one that is there already stays as it is. `head`: it is its volume's head from
+ * now on, in the same transaction. */
+int catalog_checkpoint_add(struct catalog *catalog, const struct catalog_checkpoint *checkpoint,
+                           bool head, struct err *err);
+/* Of a volume, newest first. */
+int catalog_checkpoint_list(struct catalog *catalog, const char *volume,
+                            struct catalog_checkpoint **ret, size_t *ret_count, struct err *err);
+/* By its digest ("sha256:..."). */
+int catalog_checkpoint_get(struct catalog *catalog, const char *digest,
+                           struct catalog_checkpoint *ret, struct err *err);
+/* The newest of a volume with this generation that this node knows. ERR_NOT_FOUND. */
+int catalog_checkpoint_find(struct catalog *catalog, const char *volume, int64_t generation,
+                            struct catalog_checkpoint *ret, struct err *err);
+/* Forgets one; it is no volume's head (ERR_CONFLICT). */
+int catalog_checkpoint_remove(struct catalog *catalog, const char *digest, struct err *err);
