@@ -168,8 +168,7 @@ static int read_data(struct epoch_reader *reader, uint64_t chunk, void *buffer,
                   : 0;
 }
 
-/* After the bytes were read, as what broke it comes before what overwrites them. */
-static int check_whole(const struct epoch_reader *reader, struct err *err)
+int epoch_reader_check(const struct epoch_reader *reader, struct err *err)
 {
     uint32_t num = atomic_load(&reader->live.header->slots[reader->slot].broken);
     if (num == 0)
@@ -223,7 +222,7 @@ int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
         struct err why = ERR_INIT;
         int rc = read_once(reader, chunk, buffer, &moved, ret, &why);
         if (!moved)
-            return rc < 0 ? err_pass(err, rc, &why) : check_whole(reader, err);
+            return rc < 0 ? err_pass(err, rc, &why) : epoch_reader_check(reader, err);
         err_clear(&why);
     }
     return err_fail(err, ERR_CONFLICT, "chunk %llu of the volume cannot be found",

@@ -50,5 +50,8 @@ bool epoch_reader_is_dirty(const struct epoch_reader *reader, uint64_t chunk);
  * chunk). ERR_CONFLICT: the epoch is broken, what it was cannot be read any more. */
 int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
                       struct epoch_chunk *ret, struct err *err);
+/* ERR_CONFLICT: it is broken. After bytes were read, as what breaks it comes before what overwrites
+ * them. */
+int epoch_reader_check(const struct epoch_reader *reader, struct err *err);
 /* The checkpoint has read this chunk and needs it no more. */
 void epoch_reader_done(struct epoch_reader *reader, uint64_t chunk);

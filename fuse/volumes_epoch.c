@@ -1,0 +1,157 @@
+#include "volumes_epoch.h"
+
+#include "cleanup.h"
+#include "log.h"
+#include "volume_fs.h"
+#include "volumes_internal.h"
+#include "worker_client.h"
+
+#include <fcntl.h>
+
+static int check_attached(struct volumes *volumes, const struct volume *volume, struct err *err)
+{
+    if (volume_is_held(volume) && !volume->dead && !volume->detaching &&
+        !volume_is_cut(volumes, volume))
+        return 0;
+    return err_fail(err, ERR_CONFLICT, "it is not attached");
+}
+
+/* Ends what another one left open for a checkpoint, but for the epoch of `token`. */
+static int end_stale(struct volumes *volumes, struct volume *volume, uint64_t token,
+                     struct err *err)
+{
+    const struct live_map_header *header = volume->live.header;
+    int rc = 0;
+    for (unsigned i = 0; i < LIVE_MAP_SLOTS && rc == 0; i++) {
+        const struct live_slot *slot = &header->slots[i];
+        if (atomic_load(&slot->state) == LIVE_SLOT_OPEN &&
+            (atomic_load(&slot->uses) & LIVE_USE_CHECKPOINT) && atomic_load(&slot->token) != token)
+            rc = worker_client_release(volumes->workers_fd, volume->id, atomic_load(&slot->number),
+                                       VOLUMES_STEP_MS, err);
+    }
+    return rc < 0 ? rc : epoch_slots_empty(&volume->live, err);
+}
+
+static int sync_path(struct volume *volume, const char *path, int64_t *ret_ns, struct err *err)
+{
+    int64_t begun = clock_now_ns();
+    int rc = volume_fs_sync(path, volume->device_dev, VOLUMES_SYNC_MS, err);
+    *ret_ns = clock_now_ns() - begun;
+    return rc < 0 ? err_wrap(err, rc, "cannot sync what is mounted at %s", path) : 0;
+}
+
+static int cut(struct volumes *volumes, struct volume *volume, uint64_t token, uint32_t uses,
+               struct volumes_epoch *epoch, struct err *err)
+{
+    int64_t begun = clock_now_ns();
+    int rc = worker_client_cut(volumes->workers_fd, volume->id, token, uses, VOLUMES_STEP_MS,
+                               &epoch->number, err);
+    epoch->cut_ns = clock_now_ns() - begun;
+    epoch->life = volume->life;
+    return rc;
+}
+
+static int open_reader(struct volumes *volumes, const struct volume *volume,
+                       struct volumes_epoch *epoch, struct err *err)
+{
+    epoch->live_fd = fcntl(volume->fds.live, F_DUPFD_CLOEXEC, 0);
+    if (epoch->live_fd < 0)
+        return err_errno(err, errno, "cannot hold the live map");
+    epoch->dir_fd = volume_open_dir(volumes, volume->id, err);
+    if (epoch->dir_fd < 0)
+        return epoch->dir_fd;
+    return epoch_reader_open(epoch->dir_fd, epoch->live_fd, epoch->number, &epoch->reader, err);
+}
+
+static void close_fds(struct volumes_epoch *epoch)
+{
+    cleanup_fdp(&epoch->dir_fd);
+    cleanup_fdp(&epoch->live_fd);
+    *epoch = (struct volumes_epoch){.number = 0, .dir_fd = -1, .live_fd = -1};
+}
+
+static int begin(struct volumes *volumes, struct volume *volume, uint64_t token, uint32_t uses,
+                 const char *path, struct volumes_epoch *ret, struct err *err)
+{
+    struct volumes_epoch epoch = {.dir_fd = -1, .live_fd = -1};
+    int rc = check_attached(volumes, volume, err);
+    if (rc == 0)
+        rc = end_stale(volumes, volume, token, err);
+    if (rc == 0 && path)
+        rc = sync_path(volume, path, &epoch.synced_ns, err);
+    if (rc == 0)
+        rc = cut(volumes, volume, token, uses, &epoch, err);
+    if (rc < 0)
+        return rc;
+    rc = open_reader(volumes, volume, &epoch, err);
+    if (rc < 0) {
+        (void)worker_client_release(volumes->workers_fd, volume->id, epoch.number, VOLUMES_STEP_MS,
+                                    NULL);
+        close_fds(&epoch);
+        return rc;
+    }
+    *ret = epoch;
+    return 0;
+}
+
+int volumes_epoch_cut(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
+                      const char *path, struct volumes_epoch *ret, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = begin(volumes, volume, token, uses, path, ret, err);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot cut volume %s", id) : 0;
+}
+
+int volumes_epoch_is_whole(struct volumes *volumes, const char *id,
+                           const struct volumes_epoch *epoch, struct err *err)
+{
+    int rc = 0;
+    struct volume *volume = volume_pin(volumes, id, epoch->life);
+    if (!volume || volume->dead || volume_is_cut(volumes, volume))
+        rc = err_fail(err, ERR_CONFLICT, "volume %s was detached or has died meanwhile", id);
+    if (volume)
+        volume_unpin(volumes, volume);
+    return rc < 0 ? rc : epoch_reader_check(&epoch->reader, err);
+}
+
+void volumes_epoch_clean(struct volumes *volumes, const char *id, const struct volumes_epoch *epoch)
+{
+    struct volume *volume = volume_pin(volumes, id, epoch->life);
+    if (!volume)
+        return;
+    struct live_map_header *header = epoch->reader.live.header;
+    uint64_t now = atomic_load(&header->clean_epoch);
+    while (now < epoch->number &&
+           !atomic_compare_exchange_weak(&header->clean_epoch, &now, epoch->number))
+        ;
+    volume_unpin(volumes, volume);
+}
+
+/* The reader's mapping of the live map is of the life that it is of. */
+static void release(struct volumes *volumes, const char *id, struct volumes_epoch *epoch,
+                    struct err *err)
+{
+    struct volume *volume = volume_pin(volumes, id, epoch->life);
+    if (!volume)
+        return;
+    int rc = worker_client_release(volumes->workers_fd, id, epoch->number, VOLUMES_STEP_MS, err);
+    if (rc == 0)
+        (void)epoch_slots_empty(&epoch->reader.live, err);
+    volume_unpin(volumes, volume);
+}
+
+void volumes_epoch_end(struct volumes *volumes, const char *id, struct volumes_epoch *epoch)
+{
+    struct err why = ERR_INIT;
+    if (epoch->number == 0)
+        return;
+    release(volumes, id, epoch, &why);
+    if (why.code != ERR_NONE)
+        log_event(LOG_WARN, "epoch-not-ended", "volume", id, "why", why.text, NULL);
+    epoch_reader_close(&epoch->reader);
+    close_fds(epoch);
+}

@@ -1,0 +1,44 @@
+/* volumes_epoch.h - varved's side of epochs: a cut of an attached volume, and its bytes
+ * (format/epochs.h, format/epoch_read.h).
+ *
+ *   volumes_epoch_cut -> volumes_epoch_is_whole ... -> (volumes_epoch_clean) -> volumes_epoch_end
+ *
+ * The cut itself takes the volume's `busy` lock, as every change does; what is read afterwards
+ * holds nothing up: neither the worker nor a detach waits for a reader. So an epoch ends when its
+ * volume is detached, abandoned or dies, whoever reads it: what was read is worth something only if
+ * volumes_epoch_is_whole() says so after the last read.
+ */
+#pragma once
+
+#include "epoch_read.h"
+#include "volumes.h"
+
+struct volumes_epoch {
+    struct epoch_reader reader; /* any number of reads, one thread at a time */
+    uint64_t number;
+    uint64_t life;     /* of the volume (volume_status) */
+    int64_t synced_ns; /* how long the sync took; 0: none was asked for */
+    int64_t cut_ns;    /* how long requests of the volume waited, at most */
+    int dir_fd;        /* owned, as the next */
+    int live_fd;
+};
+
+/* Cuts for a checkpoint (LIVE_USE_CHECKPOINT) or a view (LIVE_USE_VIEW). `path`: the file system
+ * mounted there is synced first, so that the epoch has what was written before; NULL: not. `token`,
+ * not 0, is the caller's name for the cut: asked again, also after a restart, the same epoch is
+ * returned as long as it is open. Other epochs that are open for a checkpoint were left behind by
+ * somebody who is gone, as one checkpoint at a time is the caller's rule: they are ended.
+ * ERR_CONFLICT: the volume is not attached, or as many epochs are open as can be. */
+int volumes_epoch_cut(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
+                      const char *path, struct volumes_epoch *ret, struct err *err);
+/* ERR_CONFLICT: the volume was detached or has died meanwhile; ERR_IO, ERR_NO_SPACE: an aside could
+ * not be written. Of nothing that was read anybody knows whether it is of the epoch then. */
+int volumes_epoch_is_whole(struct volumes *volumes, const char *id,
+                           const struct volumes_epoch *epoch, struct err *err);
+/* A checkpoint of the epoch is what the next one may build on: its chunks are clean. A volume that
+ * was detached meanwhile is left as it is: that costs the next checkpoint some hashing. */
+void volumes_epoch_clean(struct volumes *volumes, const char *id,
+                         const struct volumes_epoch *epoch);
+/* Ends it, and frees. A worker that does not answer ends it later (at the next cut). Harmless on
+ * one that is all zeros. */
+void volumes_epoch_end(struct volumes *volumes, const char *id, struct volumes_epoch *epoch);

@@ -1,0 +1,163 @@
+/* Cuts of a mounted volume, as varved makes and reads them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "volumes_site.h"
+
+#include "cleanup.h"
+#include "volumes_epoch.h"
+#include "volumes_internal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BEFORE "written before the cut, and synced by it...."
+#define AFTER  "written after the cut; not to be seen there."
+
+/* Overwrites the same place. */
+static void put(const struct volumes_site *site, const char *text, bool sync)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/file", site->mount);
+    cleanup_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 4096; i++)
+        assert_int_equal(write(fd, text, sizeof BEFORE - 1), sizeof BEFORE - 1);
+    if (sync)
+        assert_int_equal(fsync(fd), 0);
+}
+
+struct seen {
+    unsigned before, after, dirty;
+};
+
+static unsigned count(const char *bytes, const char *text)
+{
+    unsigned n = 0;
+    const char *end = bytes + VOLUME_CHUNK;
+    while ((bytes = memmem(bytes, (size_t)(end - bytes), text, sizeof BEFORE - 1))) {
+        n++;
+        bytes += sizeof BEFORE - 1;
+    }
+    return n;
+}
+
+static struct seen look(struct volumes_epoch *epoch)
+{
+    struct seen seen = {0};
+    struct err err = ERR_INIT;
+    char *buffer = aligned_alloc(VOLUME_BLOCK, VOLUME_CHUNK);
+    assert_non_null(buffer);
+    for (uint64_t chunk = 0; chunk < epoch->reader.chunks; chunk++) {
+        struct epoch_chunk what;
+        if (!epoch_reader_is_dirty(&epoch->reader, chunk))
+            continue;
+        site_ok(epoch_reader_read(&epoch->reader, chunk, buffer, &what, &err), &err);
+        seen.dirty += what.state != VOLUME_ZERO;
+        seen.before += count(buffer, BEFORE);
+        seen.after += count(buffer, AFTER);
+    }
+    free(buffer);
+    return seen;
+}
+
+static struct volumes_epoch cut(struct volumes_site *site, uint64_t token, bool sync)
+{
+    struct volumes_epoch epoch = {0};
+    struct err err = ERR_INIT;
+    site_ok(volumes_epoch_cut(site->volumes, SITE_ID, token, LIVE_USE_CHECKPOINT,
+                              sync ? site->mount : NULL, &epoch, &err),
+            &err);
+    return epoch;
+}
+
+/* Without the sync what was written last may be missing; with it, it is there, and what comes later
+ * is not. */
+static void test_what_was_written_before(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    site_attach_and_mount(site);
+    put(site, BEFORE, false);
+    struct volumes_epoch epoch = cut(site, 5, true);
+    assert_true(epoch.synced_ns > 0);
+    put(site, AFTER, true);
+    struct seen seen = look(&epoch);
+    assert_true(seen.before >= 4000); /* some lie across two chunks, which may be apart */
+    assert_int_equal(seen.after, 0);
+    site_ok(volumes_epoch_is_whole(site->volumes, SITE_ID, &epoch, &err), &err);
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch); /* of nothing is fine */
+    site_unmount_and_detach(site);
+}
+
+static void test_clean_chunks_are_not_dirty(void **state)
+{
+    struct volumes_site *site = *state;
+    site_attach_and_mount(site);
+    put(site, BEFORE, true);
+    struct volumes_epoch epoch = cut(site, 5, true);
+    unsigned all = look(&epoch).dirty;
+    volumes_epoch_clean(site->volumes, SITE_ID, &epoch);
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+
+    epoch = cut(site, 6, true);
+    unsigned none = look(&epoch).dirty;
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch); /* and it failed: not clean */
+    put(site, AFTER, true);
+    epoch = cut(site, 7, true);
+    struct seen seen = look(&epoch);
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+    assert_true(all >= 10);
+    assert_true(none <= 2);
+    assert_true(seen.dirty > none && seen.dirty < all);
+    assert_true(seen.after >= 4000);
+    site_unmount_and_detach(site);
+}
+
+/* One checkpoint at a time: what another one has left is ended, the own one is found again. */
+static void test_tokens(void **state)
+{
+    struct volumes_site *site = *state;
+    struct volume_status before = {0};
+    struct err err = ERR_INIT;
+    site_attach_and_mount(site);
+    struct volumes_epoch first = cut(site, 5, false);
+    struct volumes_epoch again = cut(site, 5, false);
+    assert_int_equal(again.number, first.number);
+    struct volumes_epoch other = cut(site, 6, false);
+    assert_int_equal(other.number, first.number + 1);
+    assert_int_equal(epoch_slot_find(site_live(site), first.number), -1);
+    assert_true(epoch_slot_find(site_live(site), other.number) >= 0);
+    volumes_epoch_end(site->volumes, SITE_ID, &first);
+    volumes_epoch_end(site->volumes, SITE_ID, &again);
+    before = site_status(site);
+    assert_int_equal(other.life, before.life);
+
+    /* The volume goes, with the epoch. */
+    site_unmount_and_detach(site);
+    site_expect(volumes_epoch_is_whole(site->volumes, SITE_ID, &other, &err), &err, ERR_CONFLICT,
+                "detached or has died");
+    volumes_epoch_clean(site->volumes, SITE_ID, &other);
+    volumes_epoch_end(site->volumes, SITE_ID, &other);
+    err_clear(&err);
+    site_expect(
+        volumes_epoch_cut(site->volumes, SITE_ID, 7, LIVE_USE_CHECKPOINT, NULL, &other, &err), &err,
+        ERR_CONFLICT, "not attached");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_what_was_written_before, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_clean_chunks_are_not_dirty, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_tokens, site_setup, site_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
