@@ -59,9 +59,13 @@ static int make_rights(const struct registry_call *call, const char *from, struc
     return rc;
 }
 
-/* The answer may repeat the header, or the password within it. */
-static void hide(struct registry_http_response *response, const char *value)
+/* The answer may repeat the header, or the password within it, and the addresses that were asked.
+ */
+static void hide(struct registry_http_response *response, const char *value, const char *url)
 {
+    registry_hide_query(response, url);
+    if (response->url && strcmp(response->url, url) != 0)
+        registry_hide_query(response, response->url);
     const char *secret = value ? strchr(value, ' ') : NULL;
     cleanup_secret_buf struct buf plain = BUF_INIT(REGISTRY_HTTP_REFUSAL_MAX);
     if (!secret)
@@ -83,7 +87,7 @@ static int perform_once(struct registry *registry, const struct registry_call *c
     request.authorization = value;
     int rc = registry_repeat_perform(&means, &request, call->repeat, call->retry, ret, err);
     if (rc == 0)
-        hide(ret, value);
+        hide(ret, value, request.url);
     return rc;
 }
 

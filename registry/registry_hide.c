@@ -3,10 +3,13 @@
 #include "json_doc.h"
 #include "registry_secret.h"
 
+#include <ctype.h>
 #include <string.h>
 
 enum {
     SPELLING_MAX = 256 * 1024, /* bytes of a secret with all of its escapes */
+    QUERY_SECRET_MIN = 16,     /* shorter values of a query are words and numbers */
+    QUERY_SECRETS_MAX = 64,    /* values, and their parts, of one query */
 };
 
 /* How a character may be written in JSON. */
@@ -128,4 +131,95 @@ void registry_hide(struct registry_http_response *response, const char *const *s
     }
     if (rc < 0)
         registry_secret_buf_free(body);
+}
+
+/* What one query may have to hide; all owned. */
+struct query_secrets {
+    char *list[QUERY_SECRETS_MAX];
+    size_t count;
+};
+
+static void query_secrets_free(struct query_secrets *secrets)
+{
+    for (size_t i = 0; i < secrets->count; i++)
+        registry_secret_free(secrets->list[i]);
+}
+
+static int add_query_secret(struct query_secrets *secrets, const char *text, size_t len)
+{
+    if (len < QUERY_SECRET_MIN)
+        return 0;
+    if (secrets->count == QUERY_SECRETS_MAX)
+        return -E2BIG;
+    char *copy = strndup(text, len);
+    if (!copy)
+        return -ENOMEM;
+    secrets->list[secrets->count++] = copy;
+    return 0;
+}
+
+/* Undoes percent-encoding in place. */
+static void decode(char *text)
+{
+    char *to = text;
+    for (const char *p = text; *p; p++, to++) {
+        unsigned byte;
+        if (*p == '%' && isxdigit((unsigned char)p[1]) && isxdigit((unsigned char)p[2]) &&
+            sscanf(p + 1, "%2x", &byte) == 1 && byte != 0) {
+            *to = (char)byte;
+            p += 2;
+        } else {
+            *to = *p;
+        }
+    }
+    *to = '\0';
+}
+
+/* A value as it is, as it is meant, and the parts of that: a key is a part of a longer value with
+ * some, and servers repeat both. */
+static int add_query_value(struct query_secrets *secrets, const char *value, size_t len)
+{
+    int rc = add_query_secret(secrets, value, len);
+    cleanup_secret char *plain = strndup(value, len);
+    if (!plain)
+        return -ENOMEM;
+    decode(plain);
+    if (rc == 0)
+        rc = add_query_secret(secrets, plain, strlen(plain));
+    for (const char *part = plain; rc == 0 && strchr(plain, '/') && *part;) {
+        size_t part_len = strcspn(part, "/");
+        rc = add_query_secret(secrets, part, part_len);
+        part += part_len + (part[part_len] == '/');
+    }
+    return rc;
+}
+
+/* Parameters of the distribution specification are no secrets, and messages are read for digests.
+ */
+static bool is_public(const char *name, size_t len)
+{
+    static const char *const names[] = {"digest", "mount", "from", "n", "last", "artifactType"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0)
+            return true;
+    return false;
+}
+
+void registry_hide_query(struct registry_http_response *response, const char *url)
+{
+    cleanup_with(query_secrets_free) struct query_secrets secrets = {.count = 0};
+    const char *query = url ? strchr(url, '?') : NULL;
+    int rc = 0;
+    while (query && rc == 0) {
+        const char *name = query + 1;
+        size_t len = strcspn(name, "&#");
+        const char *equals = memchr(name, '=', len);
+        if (equals && !is_public(name, (size_t)(equals - name)))
+            rc = add_query_value(&secrets, equals + 1, len - (size_t)(equals + 1 - name));
+        query = name[len] == '&' ? name + len : NULL;
+    }
+    if (rc == 0 && secrets.count > 0)
+        registry_hide(response, (const char *const *)secrets.list, secrets.count);
+    else if (rc < 0)
+        registry_secret_buf_free(&response->refusal);
 }

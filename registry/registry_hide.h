@@ -18,5 +18,11 @@ enum {
 void registry_hide(struct registry_http_response *response, const char *const *secrets,
                    size_t count);
 
+/* Hides what stands in the query of an address that was asked: object stores sign it, and repeat
+ * parts of it when they refuse a signature, as registries do with the state of an upload. All
+ * values of some length go, and what is between the slashes of one; what a query of the
+ * distribution specification has stays. */
+void registry_hide_query(struct registry_http_response *response, const char *url);
+
 /* Appends the secret in the encoding of a form (RFC 3986, 2.1, all but unreserved characters). */
 int registry_hide_form(const char *secret, struct buf *ret, struct err *err);

@@ -176,8 +176,8 @@ static int perform(struct fetch *fetch, const char *url, struct registry_http_re
         call.request.range_offset = range->offset + fetch->done;
         call.request.range_len = length_of(fetch);
     }
-    if (fetch->elsewhere)
-        return registry_http_perform(registry->http, &call.request, ret, err);
+    if (fetch->elsewhere) /* tried once: when it fails the registry is asked again */
+        call.repeat = REGISTRY_REPEAT_ASKED;
     return registry_call_perform(registry, &call, ret, err);
 }
 

@@ -244,12 +244,13 @@ static int copy_secret(const char *text, char **ret, struct err *err)
     return *ret ? 0 : err_errno(err, ENOMEM, "cannot keep a token");
 }
 
-static int read_token(const struct buf *body, int64_t now_s, struct registry_token *ret,
-                      struct err *err)
+int registry_token_read(const char *bytes, size_t len, int64_t now_s, struct registry_token *ret,
+                        struct err *err)
 {
     static const char *const names[] = {"token", "access_token"};
     cleanup_json json_t *doc = NULL;
-    int rc = json_doc_parse_secret(buf_str(body), body->len, "its answer", &doc, err);
+    cleanup_registry_token struct registry_token token = {0};
+    int rc = json_doc_parse_secret(bytes, len, "its answer", &doc, err);
     const char *value = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(names) && rc == 0 && (!value || !*value); i++)
         rc = json_doc_opt_str(doc, names[i], "its answer", &value, err);
@@ -260,11 +261,15 @@ static int read_token(const struct buf *body, int64_t now_s, struct registry_tok
     rc = check_token(value, err);
     const char *refresh = json_string_value(json_object_get(doc, "refresh_token"));
     if (rc == 0 && refresh && *refresh && strlen(refresh) <= REGISTRY_TOKEN_MAX)
-        rc = copy_secret(refresh, &ret->refresh_token, err);
+        rc = copy_secret(refresh, &token.refresh_token, err);
     if (rc == 0)
-        rc = copy_secret(value, &ret->value, err);
-    ret->life_ns = (int64_t)(read_life(doc, now_s) * (double)CLOCK_NS_PER_S);
-    return rc;
+        rc = copy_secret(value, &token.value, err);
+    if (rc < 0)
+        return rc;
+    token.life_ns = (int64_t)(read_life(doc, now_s) * (double)CLOCK_NS_PER_S);
+    *ret = token;
+    token = (struct registry_token){0};
+    return 0;
 }
 
 /* The failure for an answer other than 200. What the host says may repeat what it was sent. */
@@ -302,7 +307,8 @@ static int fetch(const struct registry_token_request *request, struct registry_t
         return rc;
     if (response.status != 200)
         return refuse(request, &response, err);
-    return read_token(&body, clock_wall_ns(clock) / CLOCK_NS_PER_S, ret, err);
+    return registry_token_read(buf_str(&body), body.len, clock_wall_ns(clock) / CLOCK_NS_PER_S, ret,
+                               err);
 }
 
 int registry_token_fetch(const struct registry_token_request *request, struct registry_token *ret,

@@ -55,6 +55,11 @@ void registry_token_free(struct registry_token *token);
 int registry_token_fetch(const struct registry_token_request *request, struct registry_token *ret,
                          struct err *err);
 
+/* Reads what a token host answered at a time of the wall clock, in seconds; ERR_DAMAGED or
+ * ERR_TOO_LARGE for what is no token that can be used. No message has a part of it. */
+int registry_token_read(const char *bytes, size_t len, int64_t now_s, struct registry_token *ret,
+                        struct err *err);
+
 /* The value of an Authorization header for Basic (RFC 7617); NULL counts as "". Caller frees with
  * registry_secret_free(). */
 int registry_token_basic(const char *username, const char *password, char **ret, struct err *err);

@@ -245,6 +245,35 @@ static void refusals_hide_what_was_sent(void **state)
     assert_string_equal(response.content_type, "x/*******");
 }
 
+/* An object store that refuses a signed address repeats parts of it. */
+static void refusals_hide_signed_addresses(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    static const char *const hosts[] = {"main", "other"};
+    char config[500];
+    for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
+        struct registry_call call = {.request.method = REGISTRY_HTTP_GET,
+                                     .repeat = REGISTRY_REPEAT_SAFE,
+                                     .repository = "team/app",
+                                     .actions = "pull"};
+        cleanup_http_response struct registry_http_response response = {0};
+        struct err err = ERR_INIT;
+        char url[200];
+        snprintf(config, sizeof config,
+                 "{'rules':[{'path':'/v2/*','status':307,'headers':{'Location':'{%s}/store?"
+                 "sig=c2lnbmF0dXJlIQ%%3D%%3D'}},{'path':'/store*','status':403,'body':"
+                 "'<Error>c2lnbmF0dXJlIQ== of c2lnbmF0dXJlIQ%%3D%%3D</Error>'}]}",
+                 hosts[i]);
+        auth_fixture_config(fixture, config);
+        snprintf(url, sizeof url, "%s/v2/team/app/blobs/x", fixture->base);
+        call.request.url = url;
+        assert_int_equal(registry_call_perform(fixture->registry, &call, &response, NULL), 0);
+        (void)registry_error_refusal(&response, &err);
+        if (!strstr(err.text, "(<Error>**************** of ********************</Error>)"))
+            fail_msg("%s", err.text);
+    }
+}
+
 static void loops_of_callers_wait_by_the_same_rules(void **state)
 {
     struct auth_fixture *fixture = *state;
@@ -335,6 +364,7 @@ int main(void)
         TEST(bodies_survive_a_401),
         TEST(other_origins_see_no_authorization),
         TEST(refusals_hide_what_was_sent),
+        TEST(refusals_hide_signed_addresses),
         TEST(loops_of_callers_wait_by_the_same_rules),
         TEST(parts_of_one_work_share_its_patience),
         TEST(an_upload_has_one_patience),
