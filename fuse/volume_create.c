@@ -184,6 +184,41 @@ static int make_data(int dir_fd, const struct volume_json *volume, struct err *e
     return rc < 0 ? rc : make_map(dir_fd, fd, volume, err);
 }
 
+/* The chunks of a checkpoint. */
+struct absent {
+    volume_create_give *give;
+    void *arg;
+    uint64_t next; /* chunks before it were given */
+    uint64_t end;  /* of the volume */
+};
+
+/* map_log_give of what only the remote has. */
+static int give_absent(void *arg, struct map_record *ret)
+{
+    struct absent *absent = arg;
+    uint64_t chunk;
+    int rc = absent->give(absent->arg, &chunk);
+    if (rc <= 0)
+        return rc;
+    if (chunk < absent->next || chunk >= absent->end)
+        return -EINVAL;
+    absent->next = chunk + 1;
+    *ret = (struct map_record){.chunk = (uint32_t)chunk, .state = VOLUME_ABSENT};
+    return 1;
+}
+
+static int make_absent(int dir_fd, const struct volume_json *volume, struct absent *absent,
+                       struct err *err)
+{
+    cleanup_fd int fd = openat(dir_fd, "data", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot make the data of a volume");
+    if (ftruncate(fd, (off_t)volume->size) < 0)
+        return err_errno(err, errno, "cannot give the data of a volume its size");
+    absent->end = volume->size / VOLUME_CHUNK;
+    return map_log_create(dir_fd, volume->uuid, volume->size, true, give_absent, absent, err);
+}
+
 static int give_away(int dir_fd, uid_t uid, gid_t gid, struct err *err)
 {
     for (size_t i = 0; i < ARRAY_SIZE(file_names); i++)
@@ -193,7 +228,9 @@ static int give_away(int dir_fd, uid_t uid, gid_t gid, struct err *err)
     return 0;
 }
 
-static int fill(int dir_fd, const struct volume_json *volume, uid_t uid, gid_t gid, struct err *err)
+/* `absent`: of a checkpoint; NULL: with an ext4 of its own. */
+static int fill(int dir_fd, const struct volume_json *volume, struct absent *absent, uid_t uid,
+                gid_t gid, struct err *err)
 {
     if (fchown(dir_fd, uid, gid) < 0 || fchmod(dir_fd, 0700) < 0)
         return err_errno(err, errno, "cannot give the directory of a volume to its user");
@@ -201,7 +238,7 @@ static int fill(int dir_fd, const struct volume_json *volume, uid_t uid, gid_t g
     if (rc == 0)
         rc = FAULT_POINT("volume-create.described", err);
     if (rc == 0)
-        rc = make_data(dir_fd, volume, err);
+        rc = absent ? make_absent(dir_fd, volume, absent, err) : make_data(dir_fd, volume, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-create.mapped", err);
     return rc < 0 ? rc : give_away(dir_fd, uid, gid, err);
@@ -218,9 +255,11 @@ static int is_there(int volumes_fd, const char *id, struct err *err)
     return errno == ENOENT ? 0 : err_errno(err, errno, "cannot look for volume %s", id);
 }
 
-static int make(int volumes_fd, const char *temp, const struct volume_json *volume, uid_t uid,
+static int make(int volumes_fd, const struct volume_json *volume, struct absent *absent, uid_t uid,
                 gid_t gid, struct err *err)
 {
+    char temp[32];
+    snprintf(temp, sizeof temp, ".tmp-%s", volume->id);
     int rc = tree_remove(volumes_fd, temp, err); /* what a crash has left */
     if (rc < 0)
         return rc;
@@ -228,7 +267,7 @@ static int make(int volumes_fd, const char *temp, const struct volume_json *volu
         return err_errno(err, errno, "cannot make the directory of a volume");
     cleanup_fd int dir = openat(volumes_fd, temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     rc = dir < 0 ? err_errno(err, errno, "cannot open the directory of a volume")
-                 : fill(dir, volume, uid, gid, err);
+                 : fill(dir, volume, absent, uid, gid, err);
     if (rc == 0)
         rc = publish_files(volumes_fd, temp, file_names, ARRAY_SIZE(file_names), volumes_fd,
                            volume->id, err);
@@ -237,22 +276,43 @@ static int make(int volumes_fd, const char *temp, const struct volume_json *volu
     return rc;
 }
 
+static int create(int volumes_fd, const char *id, struct volume_json *volume, struct absent *absent,
+                  uid_t uid, gid_t gid, struct err *err)
+{
+    int rc = is_there(volumes_fd, id, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    memcpy(volume->id, id, VOLUME_ID_LEN + 1);
+    rc = make_uuid(volume->uuid, err);
+    return rc < 0 ? rc : make(volumes_fd, volume, absent, uid, gid, err);
+}
+
 int volume_create(int volumes_fd, const char *id, uint64_t size, uid_t uid, gid_t gid,
                   struct err *err)
 {
     struct volume_json volume = {.previous_size = 0};
-    char temp[32];
     int rc = volume_json_check_id(id, err);
     if (rc == 0)
         rc = volume_create_size(size, &volume.size, err);
     if (rc == 0)
-        rc = is_there(volumes_fd, id, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    memcpy(volume.id, id, VOLUME_ID_LEN + 1);
-    rc = make_uuid(volume.uuid, err);
-    snprintf(temp, sizeof temp, ".tmp-%s", id);
+        rc = create(volumes_fd, id, &volume, NULL, uid, gid, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot make volume %s", id) : 0;
+}
+
+int volume_create_from(int volumes_fd, const char *id, uint64_t size,
+                       const struct volume_base *base, volume_create_give *give, void *arg,
+                       uid_t uid, gid_t gid, struct err *err)
+{
+    struct volume_json volume = {.base = *base};
+    struct absent absent = {.give = give, .arg = arg};
+    int rc = volume_json_check_id(id, err);
     if (rc == 0)
-        rc = make(volumes_fd, temp, &volume, uid, gid, err);
+        rc = volume_create_size(size, &volume.size, err);
+    if (rc == 0 && volume.size != size)
+        rc = err_fail(err, ERR_INVALID, "%" PRIu64 " bytes is no size of a checkpoint", size);
+    if (rc == 0 && volume_json_check_id(base->lineage, NULL) < 0)
+        rc = err_fail(err, ERR_INVALID, "the checkpoint is of no lineage");
+    if (rc == 0)
+        rc = create(volumes_fd, id, &volume, &absent, uid, gid, err);
     return rc < 0 ? err_wrap(err, rc, "cannot make volume %s", id) : 0;
 }

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "err.h"
+#include "volume_json.h"
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -25,5 +26,14 @@
  * ERR_UNSUPPORTED: mke2fs is not installed. On failure nothing is left. */
 int volume_create(int volumes_fd, const char *id, uint64_t size, uid_t uid, gid_t gid,
                   struct err *err);
+/* Gives the next chunk that is not zero, in ascending order: 1; 0 at the end, or -errno, which is
+ * returned. */
+typedef int volume_create_give(void *arg, uint64_t *ret_chunk);
+/* The same without mke2fs, of a checkpoint: the chunks that `give` names are absent, all others
+ * zero, `data` has no bytes. `size` is the checkpoint's, exactly (ERR_INVALID). The volume has a
+ * UUID of its own, its file system that of `base` until somebody changes it. */
+int volume_create_from(int volumes_fd, const char *id, uint64_t size,
+                       const struct volume_base *base, volume_create_give *give, void *arg,
+                       uid_t uid, gid_t gid, struct err *err);
 /* `size` as it will be: rounded up to VOLUME_SIZE_UNIT. ERR_INVALID outside the limits. */
 int volume_create_size(uint64_t size, uint64_t *ret, struct err *err);

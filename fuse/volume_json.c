@@ -46,8 +46,7 @@ struct volume_uuid_text volume_json_uuid(const uint8_t uuid[VOLUME_UUID_LEN])
     return text;
 }
 
-/* The text form, lower case, and nothing else. */
-static bool parse_uuid(const char *text, uint8_t ret[VOLUME_UUID_LEN])
+bool volume_json_parse_uuid(const char *text, uint8_t ret[VOLUME_UUID_LEN])
 {
     uint8_t uuid[VOLUME_UUID_LEN] = {0};
     size_t digits = 0;
@@ -72,19 +71,25 @@ static bool is_size(int64_t size)
            size % VOLUME_SIZE_UNIT == 0;
 }
 
-static int check_members(const json_t *json, struct err *err)
+static int check_known(const json_t *json, const char *const *known, size_t count, const char *of,
+                       struct err *err)
 {
-    static const char *const known[] = {"format", "id", "uuid", "size", "previous_size"};
     const char *key;
     json_t *value;
     json_object_foreach ((json_t *)json, key, value) {
         size_t i = 0;
-        while (i < ARRAY_SIZE(known) && strcmp(known[i], key) != 0)
+        while (i < count && strcmp(known[i], key) != 0)
             i++;
-        if (i == ARRAY_SIZE(known))
-            return err_fail(err, ERR_DAMAGED, "%s has an unknown member '%.64s'", what, key);
+        if (i == count)
+            return err_fail(err, ERR_DAMAGED, "%s has an unknown member '%.64s'", of, key);
     }
     return 0;
+}
+
+static int check_members(const json_t *json, struct err *err)
+{
+    static const char *const known[] = {"format", "id", "uuid", "size", "previous_size", "base"};
+    return check_known(json, known, ARRAY_SIZE(known), what, err);
 }
 
 static int check_format(const json_t *json, struct err *err)
@@ -93,14 +98,47 @@ static int check_format(const json_t *json, struct err *err)
     int rc = json_doc_get_int(json, "format", what, &format, err);
     if (rc < 0)
         return rc;
-    if (format > VOLUME_FORMAT) {
+    if (format > VOLUME_FORMAT_BASE) {
         rc = err_fail(err, ERR_TOO_NEW, "the volume has format %" PRId64 ", this version knows %d",
-                      format, VOLUME_FORMAT);
+                      format, VOLUME_FORMAT_BASE);
         err_hint(err, "install the version of varve that made it, or a later one");
         return rc;
     }
-    if (format != VOLUME_FORMAT)
-        return err_fail(err, ERR_DAMAGED, "'format' in %s is %" PRId64, what, format);
+    bool has_base = json_object_get(json, "base") != NULL;
+    if (format != (has_base ? VOLUME_FORMAT_BASE : VOLUME_FORMAT))
+        return err_fail(err, ERR_DAMAGED, "'format' in %s is %" PRId64 ", %s 'base'", what, format,
+                        has_base ? "with" : "without");
+    return 0;
+}
+
+static int read_base(const json_t *json, struct volume_base *ret, struct err *err)
+{
+    static const char *const known[] = {"lineage", "checkpoint", "uuid"};
+    static const char of[] = "'base' in volume.json";
+    const json_t *base = json_object_get(json, "base");
+    const char *lineage = NULL;
+    const char *checkpoint = NULL;
+    const char *uuid = NULL;
+    if (!base)
+        return 0;
+    if (!json_is_object(base))
+        return err_fail(err, ERR_DAMAGED, "%s is no object", of);
+    int rc = check_known(base, known, ARRAY_SIZE(known), of, err);
+    if (rc == 0)
+        rc = json_doc_get_str(base, "lineage", of, &lineage, err);
+    if (rc == 0)
+        rc = json_doc_get_str(base, "checkpoint", of, &checkpoint, err);
+    if (rc == 0)
+        rc = json_doc_get_str(base, "uuid", of, &uuid, err);
+    if (rc < 0)
+        return rc;
+    if (!is_id(lineage))
+        return err_fail(err, ERR_DAMAGED, "'lineage' of %s is no ID of a volume", of);
+    if (digest_parse(checkpoint, &ret->checkpoint, NULL) < 0)
+        return err_fail(err, ERR_DAMAGED, "'checkpoint' of %s is no digest", of);
+    if (!volume_json_parse_uuid(uuid, ret->uuid))
+        return err_fail(err, ERR_DAMAGED, "'uuid' of %s is no UUID in lower case", of);
+    memcpy(ret->lineage, lineage, VOLUME_ID_LEN + 1);
     return 0;
 }
 
@@ -140,7 +178,7 @@ static int read_names(const json_t *json, const char *id, struct volume_json *re
     if (strcmp(own, id) != 0)
         return err_fail(err, ERR_DAMAGED, "'id' in %s is %s: the file is another volume's", what,
                         own);
-    if (!parse_uuid(uuid, ret->uuid))
+    if (!volume_json_parse_uuid(uuid, ret->uuid))
         return err_fail(err, ERR_DAMAGED, "'uuid' in %s is no UUID in lower case", what);
     memcpy(ret->id, own, VOLUME_ID_LEN + 1);
     return 0;
@@ -178,20 +216,35 @@ int volume_json_read(int dir_fd, const char *id, struct volume_json *ret, struct
         rc = read_names(json, id, &volume, err);
     if (rc == 0)
         rc = read_sizes(json, &volume, err);
+    if (rc == 0)
+        rc = read_base(json, &volume.base, err);
     if (rc < 0)
         return err_wrap(err, rc, "volume %.64s", id);
     *ret = volume;
     return 0;
 }
 
+static bool has_base(const struct volume_json *volume)
+{
+    return volume->base.lineage[0] != '\0';
+}
+
 static char *dump(const struct volume_json *volume)
 {
+    const struct volume_base *base = &volume->base;
     cleanup_json json_t *json =
-        json_pack("{s:i, s:s, s:s, s:I}", "format", VOLUME_FORMAT, "id", volume->id, "uuid",
+        json_pack("{s:i, s:s, s:s, s:I}", "format",
+                  has_base(volume) ? VOLUME_FORMAT_BASE : VOLUME_FORMAT, "id", volume->id, "uuid",
                   volume_json_uuid(volume->uuid).s, "size", (json_int_t)volume->size);
     if (!json || (volume->previous_size > 0 &&
                   json_object_set_new(json, "previous_size",
                                       json_integer((json_int_t)volume->previous_size)) < 0))
+        return NULL;
+    if (has_base(volume) &&
+        json_object_set_new(json, "base",
+                            json_pack("{s:s, s:s, s:s}", "lineage", base->lineage, "checkpoint",
+                                      digest_format(&base->checkpoint).s, "uuid",
+                                      volume_json_uuid(base->uuid).s)) < 0)
         return NULL;
     return json_doc_dump(json);
 }
@@ -218,7 +271,8 @@ int volume_json_write(int dir_fd, const struct volume_json *volume, struct err *
 {
     if (!is_id(volume->id) || volume->size > INT64_MAX || !is_size((int64_t)volume->size) ||
         volume->previous_size >= volume->size ||
-        (volume->previous_size > 0 && !is_size((int64_t)volume->previous_size)))
+        (volume->previous_size > 0 && !is_size((int64_t)volume->previous_size)) ||
+        (has_base(volume) && !is_id(volume->base.lineage)))
         return err_fail(err, ERR_INTERNAL, "%s of volume %.64s would be malformed", what,
                         volume->id);
     cleanup_free char *text = dump(volume);

@@ -4,23 +4,38 @@
  * published whole (I1). `previous_size` stands in it while a resize is under way: it is written
  * with both sizes before anything grows, and without the old one when everything has grown.
  *
+ * A volume that was made of a checkpoint has a `base`, and then format 2: what its absent chunks
+ * are of. Like all in the volume's directory it can be changed by whoever serves the volume; what
+ * he must not choose, as where in the remote bytes come from, is to be compared with another
+ * record.
+ *
  * One writer at a time; readers see the old document or the new one. What it does not do: compare
  * with `data` and `map`.
  */
 #pragma once
 
+#include "digest.h"
 #include "err.h"
 #include "volume_format.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define VOLUME_JSON_NAME "volume.json"
+
+/* The checkpoint that absent chunks are of. */
+struct volume_base {
+    char lineage[VOLUME_ID_LEN + 1]; /* "": there is none */
+    struct digest checkpoint;        /* of its index */
+    uint8_t uuid[VOLUME_UUID_LEN];   /* that the file system has in it */
+};
 
 struct volume_json {
     char id[VOLUME_ID_LEN + 1];
     uint8_t uuid[VOLUME_UUID_LEN];
     uint64_t size;          /* bytes; a multiple of VOLUME_SIZE_UNIT within the limits */
     uint64_t previous_size; /* smaller than `size`; 0: no resize is under way */
+    struct volume_base base;
 };
 
 /* Reads the document in the volume's directory. ERR_TOO_NEW: another format. ERR_DAMAGED: there is
@@ -39,3 +54,5 @@ struct volume_uuid_text {
     char s[37];
 };
 struct volume_uuid_text volume_json_uuid(const uint8_t uuid[VOLUME_UUID_LEN]);
+/* The same text, and nothing else, as bytes; false: it is not. */
+bool volume_json_parse_uuid(const char *text, uint8_t ret[VOLUME_UUID_LEN]);

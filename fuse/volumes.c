@@ -353,6 +353,22 @@ int volumes_create(struct volumes *volumes, const char *id, uint64_t size, struc
     return rc;
 }
 
+int volumes_create_from(struct volumes *volumes, const char *id, uint64_t size,
+                        const struct volume_base *base, volume_create_give *give, void *arg,
+                        struct err *err)
+{
+    struct volume *volume;
+    int rc = volumes_check_disk(volumes, err);
+    if (rc == 0)
+        rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = volume_create_from(volumes->data_fd, id, size, base, give, arg, volumes->uid, volumes->gid,
+                            err);
+    volume_leave(volumes, volume);
+    return rc;
+}
+
 /* Nothing of it may be there, in the table or on the host. */
 static int check_detached(struct volumes *volumes, const struct volume *volume, struct err *err)
 {

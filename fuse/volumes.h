@@ -53,6 +53,7 @@
 #pragma once
 
 #include "err.h"
+#include "volume_create.h"
 #include "volume_format.h"
 #include "volume_fs.h"
 
@@ -87,6 +88,10 @@ void volumes_close(struct volumes *volumes);
  * complete (I1), and then this does nothing. ERR_INVALID: a size outside the limits (it is rounded
  * up to VOLUME_SIZE_UNIT). ERR_UNSUPPORTED: the file system cannot hold volumes. */
 int volumes_create(struct volumes *volumes, const char *id, uint64_t size, struct err *err);
+/* The same of a checkpoint (volume_create_from()): a volume of which nothing is here. */
+int volumes_create_from(struct volumes *volumes, const char *id, uint64_t size,
+                        const struct volume_base *base, volume_create_give *give, void *arg,
+                        struct err *err);
 /* Removes the directory of a volume that is not attached (ERR_CONFLICT); a missing one is no
  * failure. */
 int volumes_remove(struct volumes *volumes, const char *id, struct err *err);
@@ -102,7 +107,10 @@ struct volume_status {
     uint64_t size;    /* bytes; of volume.json when detached */
     uint64_t local;   /* bytes on the host's disk: of chunks that are not zero, when attached; of
                          the file `data`, else */
-    uint64_t held;    /* requests that wait for the host's disk */
+    uint64_t absent;  /* chunks that are not here, or not all of their blocks; 0 when detached */
+    uint64_t absent_waits;   /* reads that wait for the remote */
+    struct volume_base base; /* what absent chunks are of, as volume.json says; lineage "": none */
+    uint64_t held;           /* requests that wait for the host's disk */
     uint64_t held_ns; /* for how long the oldest waits, over the deaths of workers; so it may count
                          for a moment although none waits (volumes_watch() sees to it) */
     uint64_t silent_ns;   /* since the worker's last heartbeat */
@@ -131,10 +139,22 @@ struct volume_status {
 /* Attaches (above). Repeating it is fine, also from two threads: one does it, the other one finds
  * it. What an earlier life left half attached, with nothing mounted on it, is finished or removed
  * first, as is one that is fenced. ERR_NOT_FOUND, ERR_DAMAGED, ERR_TOO_NEW, ERR_UNSUPPORTED (no
- * /dev/fuse, no loop device, no local disk, a host that cannot read direct I/O back, chunks that
- * only the remote has), ERR_CONFLICT (somebody else has `data` locked; the volume is dead or
- * detaching). On failure nothing is left. */
+ * /dev/fuse, no loop device, no local disk, a host that cannot read direct I/O back), ERR_CONFLICT
+ * (somebody else has `data` locked; the volume is dead or detaching). On failure nothing is left.
+ */
 int volumes_attach(struct volumes *volumes, const char *id, struct err *err);
+/* What a fetch (volume_fetch.h) of an attached volume needs. */
+struct volumes_fetch_fds {
+    int workers_fd; /* RUN/workers; borrowed, valid until volumes_close() */
+    int live_fd;    /* of the live map; the caller closes it */
+    uint64_t life;  /* which attach it is; a later one has another live map */
+};
+/* For a volume that is attached; else ERR_CONFLICT. Waits for nobody. An attach reads nothing of
+ * the device, so a fetch that is started after it comes in time; mount, check and resize do, and
+ * wait for the remote as long as that takes: while reads wait for it, their deadlines do not run.
+ * What ends such a wait is volumes_cut(), volumes_abandon() or volumes_stop(). */
+int volumes_fetch_fds(struct volumes *volumes, const char *id, struct volumes_fetch_fds *ret,
+                      struct err *err);
 /* What a program of e2fsprogs has done to a file system before it was mounted. */
 struct volumes_mended {
     bool replayed;                 /* its journal */

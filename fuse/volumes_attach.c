@@ -93,7 +93,8 @@ static int check_data(int dir_fd, struct volume_json *json, struct err *err)
     return json->previous_size ? finish_resize(dir_fd, fd, json, have, err) : 0;
 }
 
-/* What is local counts as touched: nobody knows what was trimmed since it was written. */
+/* What is local counts as touched: nobody knows what was trimmed since it was written. Nothing is
+ * freed on the host by a trim of what is absent. */
 static int mark_touched(int live_fd, struct err *err)
 {
     struct live_map live;
@@ -101,9 +102,11 @@ static int mark_touched(int live_fd, struct err *err)
     if (rc < 0)
         return rc;
     uint64_t chunks = atomic_load(&live.header->size) / VOLUME_CHUNK;
-    for (uint64_t i = 0; i < chunks; i++)
-        if (atomic_load_explicit(&live.words[i], memory_order_relaxed) != 0)
+    for (uint64_t i = 0; i < chunks; i++) {
+        uint32_t word = atomic_load_explicit(&live.words[i], memory_order_relaxed);
+        if ((word & LIVE_WORD_MASK) != 0)
             (void)atomic_fetch_or(&live.words[i], LIVE_WORD_TOUCHED);
+    }
     live_map_close(&live);
     return 0;
 }
@@ -116,10 +119,9 @@ static int read_map(int dir_fd, const struct volume_json *json, struct err *err)
     if (rc < 0)
         return err_wrap(err, rc, "cannot read the map of volume %s", json->id);
     cleanup_fd int fd = loaded.fd;
-    if (loaded.absent > 0)
-        return err_fail(err, ERR_UNSUPPORTED,
-                        "volume %s has chunks that only the remote has; this version cannot "
-                        "fetch them",
+    if (loaded.absent > 0 && json->base.lineage[0] == '\0')
+        return err_fail(err, ERR_DAMAGED,
+                        "volume %s has chunks that only a remote has, and does not say where",
                         json->id);
     if (loaded.torn)
         log_event(LOG_WARN, "volume-map-torn", "volume", json->id, "what",

@@ -97,6 +97,16 @@ static int open_live(const struct volume *volume, int fd, struct live_map *ret, 
     return 0;
 }
 
+/* Without volume.json it is as one that was made here; an attach has refused it then. */
+static struct volume_base read_base(const struct volumes *volumes, const struct volume *volume)
+{
+    struct volume_json json = {.size = 0};
+    cleanup_fd int dir = volume_open_dir(volumes, volume->id, NULL);
+    if (dir >= 0)
+        (void)volume_json_read(dir, volume->id, &json, NULL);
+    return json.base;
+}
+
 int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volume_fds *fds,
                     struct err *err)
 {
@@ -107,7 +117,9 @@ int volume_take_fds(struct volumes *volumes, struct volume *volume, struct volum
         rc = open_live(volume, fds->live, &live, &st, err);
     if (rc < 0)
         return rc;
+    struct volume_base base = read_base(volumes, volume);
     (void)pthread_mutex_lock(&volumes->table);
+    volume->base = base;
     volume->fds = (struct volume_fds){.fuse = steal_fd(&fds->fuse),
                                       .live = steal_fd(&fds->live),
                                       .listen = steal_fd(&fds->listen),
@@ -138,4 +150,28 @@ void volume_drop_fds(struct volumes *volumes, struct volume *volume)
     volume->live_ino = 0;
     (void)pthread_mutex_unlock(&volumes->table);
     volume_fds_close(&fds);
+}
+
+int volumes_fetch_fds(struct volumes *volumes, const char *id, struct volumes_fetch_fds *ret,
+                      struct err *err)
+{
+    struct volumes_fetch_fds fds = {.workers_fd = volumes->workers_fd, .live_fd = -1};
+    struct volume *volume = volume_peek(volumes, id);
+    int num = 0;
+    if (volume) {
+        (void)pthread_mutex_lock(&volumes->table);
+        if (volume_is_held(volume) && !volume->dead && !volume->ending) {
+            fds.live_fd = fcntl(volume->fds.live, F_DUPFD_CLOEXEC, 0);
+            num = fds.live_fd < 0 ? errno : 0;
+            fds.life = volume->life;
+        }
+        (void)pthread_mutex_unlock(&volumes->table);
+        volume_unpeek(volumes, volume);
+    }
+    if (num != 0)
+        return err_errno(err, num, "cannot fetch what volume %s lacks", id);
+    if (fds.live_fd < 0)
+        return err_fail(err, ERR_CONFLICT, "volume %s is not attached", id);
+    *ret = fds;
+    return 0;
 }

@@ -50,6 +50,7 @@ struct volume {
     struct volume_fds fds;         /* .worker is always -1 */
     struct live_map live;          /* with words */
     uint8_t uuid[VOLUME_UUID_LEN]; /* as it was when they came; what the map has is its worker's */
+    struct volume_base base;       /* of volume.json at that time */
     dev_t live_dev;                /* of the live map's memfd; 0 without one */
     ino_t live_ino;
 

@@ -44,6 +44,8 @@ static void from_live(const struct live_map_header *header, struct volume_status
     ret->size = at_most(atomic_load(&header->size), VOLUME_SIZE_MAX);
     ret->local =
         at_most(atomic_load(&header->local_chunks), ret->size / VOLUME_CHUNK) * VOLUME_CHUNK;
+    ret->absent = at_most(atomic_load(&header->absent_chunks), ret->size / VOLUME_CHUNK);
+    ret->absent_waits = at_most(atomic_load(&header->absent), VOLUME_MAX_BACKGROUND);
     ret->held = at_most(atomic_load(&header->held), VOLUME_MAX_BACKGROUND);
     ret->held_ns = since(waits_since(header));
     ret->silent_ns = since(atomic_load(&header->heartbeat_ns));
@@ -79,6 +81,7 @@ static int from_disk(const struct volumes *volumes, const char *id, struct volum
     if (fstatat(dir, "data", &st, AT_SYMLINK_NOFOLLOW) < 0)
         return err_errno(err, errno, "cannot stat the file 'data' of volume %s", id);
     ret->size = json.size;
+    ret->base = json.base;
     ret->local = (uint64_t)st.st_blocks * 512;
     return 0;
 }
@@ -130,6 +133,7 @@ int volumes_status(struct volumes *volumes, const char *id, struct volume_status
         status.life = volume->ending ? 0 : volume->life;
         if (volume->unserved_ms > 0)
             status.unserved_ns = since((uint64_t)volume->unserved_ms * NS_PER_MS);
+        status.base = volume->base;
         if (held)
             from_live(volume->live.header, &status);
         (void)pthread_mutex_unlock(&volumes->table);

@@ -232,13 +232,15 @@ int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
 bool epoch_reader_is_dirty(const struct epoch_reader *reader, uint64_t chunk)
 {
     const struct live_map_header *header = reader->live.header;
-    uint64_t word;
+    uint64_t plane;
     uint64_t number;
-    uint32_t now = atomic_load(&reader->live.words[chunk]);
-    uint64_t last = epoch_of_word(header, now);
-    if (find_aside(reader, chunk, &word, &number) >= 0)
-        last = (word & PLANE_EPOCH) >> PLANE_EPOCH_SHIFT;
-    return epoch_is_dirty(header, last, reader->epoch);
+    uint32_t word = atomic_load(&reader->live.words[chunk]);
+    uint64_t last = epoch_of_word(header, word);
+    if (find_aside(reader, chunk, &plane, &number) >= 0) {
+        last = (plane & PLANE_EPOCH) >> PLANE_EPOCH_SHIFT;
+        word = (uint32_t)(plane & PLANE_WORD);
+    }
+    return epoch_is_dirty(header, word, last, reader->epoch);
 }
 
 void epoch_reader_done(struct epoch_reader *reader, uint64_t chunk)

@@ -128,6 +128,7 @@ struct live_map_header {
     _Atomic uint64_t epoch; /* the current one, from 1 on */
     _Atomic uint64_t old_before;
     struct live_slot slots[LIVE_MAP_SLOTS];
+    _Atomic uint64_t absent_chunks; /* as local_chunks */
 };
 _Static_assert(sizeof(struct live_map_header) <= LIVE_MAP_HEADER_BYTES, "one page");
 

@@ -13,6 +13,18 @@ static int take_record(void *arg, const struct map_record *record, struct err *e
     return 0;
 }
 
+/* The first write into a clean chunk is answered before its record is on the disk. */
+static void doubt_clean(struct live_map *live)
+{
+    uint64_t chunks = atomic_load(&live->header->size) / VOLUME_CHUNK;
+    for (uint64_t chunk = 0; chunk < chunks; chunk++) {
+        uint32_t word = atomic_load_explicit(&live->words[chunk], memory_order_relaxed);
+        if (live_word_state(word) == VOLUME_CLEAN)
+            atomic_store_explicit(&live->words[chunk], live_word(VOLUME_CHANGED, VOLUME_MASK_ALL),
+                                  memory_order_relaxed);
+    }
+}
+
 static void count_states(const struct live_map *live, struct live_map_loaded *ret)
 {
     uint64_t chunks = atomic_load(&live->header->size) / VOLUME_CHUNK;
@@ -25,6 +37,7 @@ static void count_states(const struct live_map *live, struct live_map_loaded *re
             ret->local++;
     }
     atomic_store(&live->header->local_chunks, ret->local);
+    atomic_store(&live->header->absent_chunks, ret->absent);
 }
 
 static int load_words(struct live_map *live, int dir_fd, struct live_map_loaded *ret,
@@ -38,6 +51,8 @@ static int load_words(struct live_map *live, int dir_fd, struct live_map_loaded 
         return rc;
     ret->closed = log.closed;
     ret->torn = log.torn;
+    if (!log.closed)
+        doubt_clean(live);
     count_states(live, ret);
     map_log_close(&log);
     return 0;

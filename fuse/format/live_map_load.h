@@ -1,8 +1,9 @@
 /* live_map_load.h - a live map made of what the disk map says: at attach, after a detach, a power
  * cut, or the death of all who held the old one.
  *
- * Input: a volume's directory that nobody serves. Everything in the result is logged. It knows
- * nothing of `data`.
+ * Input: a volume's directory that nobody serves. Everything in the result is logged, but that a
+ * chunk which the map says to be clean is changed, unless the volume was closed in an orderly way:
+ * the record of a later write may be lost. It knows nothing of `data`.
  */
 #pragma once
 

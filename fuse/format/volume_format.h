@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 enum {
-    VOLUME_FORMAT = 1, /* in volume.json */
+    VOLUME_FORMAT = 1,      /* in volume.json */
+    VOLUME_FORMAT_BASE = 2, /* of one with `base` */
     VOLUME_BLOCK = 4096,
     VOLUME_CHUNK = 65536,
     VOLUME_CHUNK_BLOCKS = VOLUME_CHUNK / VOLUME_BLOCK,

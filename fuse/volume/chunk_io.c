@@ -58,16 +58,28 @@ static bool is_local(uint32_t word)
     return state == VOLUME_CLEAN || state == VOLUME_CHANGED;
 }
 
+static bool is_absent(uint32_t word)
+{
+    return live_word_state(word) == VOLUME_ABSENT;
+}
+
+/* By one more or one less, as a chunk has become what is counted, or is it no more. */
+static void count(_Atomic uint64_t *counter, bool before, bool now)
+{
+    if (now && !before)
+        atomic_fetch_add(counter, 1);
+    else if (before && !now)
+        atomic_fetch_sub(counter, 1);
+}
+
 void chunk_io_change(struct chunk_io *io, uint64_t chunk, enum volume_state state, uint32_t mask,
                      uint32_t bits)
 {
     uint32_t word = live_word(state, mask) | LIVE_WORD_UNLOGGED | bits | io->tag;
     uint32_t old = atomic_exchange(&io->live->words[chunk], word);
     chunk_io_mark_group(io, chunk);
-    if (is_local(word) && !is_local(old))
-        atomic_fetch_add(&io->live->header->local_chunks, 1);
-    else if (is_local(old) && !is_local(word))
-        atomic_fetch_sub(&io->live->header->local_chunks, 1);
+    count(&io->live->header->local_chunks, is_local(old), is_local(word));
+    count(&io->live->header->absent_chunks, is_absent(old), is_absent(word));
 }
 
 /* Reads what is in `data`. */

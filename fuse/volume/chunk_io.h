@@ -37,8 +37,9 @@
  * has the only page cache, and an error of the disk belongs to the request that met it; buffered
  * elsewhere. Builds with fault points read VARVE_VOLUME_DATA (direct, buffered).
  *
- * Of the live map's header it writes `size`, `local_chunks`, `map_blocks`, `data_mode` and the
- * facts LIVE_FACT_CLOSED and LIVE_FACT_FAILED; the other counters are the caller's.
+ * Of the live map's header it writes `size`, `local_chunks`, `absent_chunks`, `map_blocks`,
+ * `data_mode` and the facts LIVE_FACT_CLOSED and LIVE_FACT_FAILED; the other counters are the
+ * caller's.
  *
  * Nothing here allocates after chunk_io_open(), but chunk_io_finish() and flushes that write the
  * map anew open a file.

@@ -62,10 +62,10 @@ static bool has_bytes(uint32_t word)
     return state != VOLUME_ZERO && (state != VOLUME_ABSENT || (word & LIVE_WORD_MASK) != 0);
 }
 
-/* Who needs a chunk whose last write was in `last` and that no slot from `below` on has: positions
- * in io->slots, a bit each. */
+/* Who needs a chunk whose last write was in `last`, that was as `word` says, and that no slot from
+ * `below` on has: positions in io->slots, a bit each. */
 static uint32_t find_needers(const struct chunk_io *io, unsigned below, uint64_t chunk,
-                             uint64_t last)
+                             uint32_t word, uint64_t last)
 {
     const struct live_map_header *header = io->live->header;
     uint32_t needers = 0;
@@ -77,7 +77,7 @@ static uint32_t find_needers(const struct chunk_io *io, unsigned below, uint64_t
         if (io->slots.at[i].state != LIVE_SLOT_OPEN || atomic_load(&header->slots[slot].broken))
             continue;
         bool is_read = (io->slots.at[i].uses & LIVE_USE_CHECKPOINT) && !(plane & PLANE_DONE) &&
-                       epoch_is_dirty(header, last, io->slots.at[i].number);
+                       epoch_is_dirty(header, word, last, io->slots.at[i].number);
         if (is_read || (io->slots.at[i].uses & LIVE_USE_VIEW))
             needers |= 1u << i;
     }
@@ -122,7 +122,7 @@ int chunk_io_preserve(struct chunk_io *io, uint64_t chunk)
     if ((word & LIVE_WORD_TAG) == io->tag)
         return 0;
     uint64_t last = epoch_of_word(io->live->header, word);
-    uint32_t needers = find_needers(io, io->slots.count, chunk, last);
+    uint32_t needers = find_needers(io, io->slots.count, chunk, word, last);
     uint64_t plane = PLANE_PRESENT | last << PLANE_EPOCH_SHIFT | (word & PLANE_WORD);
     int rc = needers ? set_aside(io, io->data_fd, chunk, plane, needers) : 0;
     if (rc < 0)
@@ -155,7 +155,7 @@ int chunk_io_hand_down(struct chunk_io *io, unsigned position)
         if (!(plane & PLANE_PRESENT))
             continue;
         uint64_t last = (plane & PLANE_EPOCH) >> PLANE_EPOCH_SHIFT;
-        uint32_t needers = find_needers(io, position, chunk, last);
+        uint32_t needers = find_needers(io, position, chunk, (uint32_t)(plane & PLANE_WORD), last);
         if (needers)
             rc = set_aside(io, io->aside_fds[slot], chunk, plane & ~PLANE_DONE, needers);
     }

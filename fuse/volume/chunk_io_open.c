@@ -73,6 +73,7 @@ static void look_at_words(struct chunk_io *io)
 {
     uint64_t chunks = atomic_load(&io->live->header->size) / VOLUME_CHUNK;
     uint64_t local = 0;
+    uint64_t absent = 0;
     for (uint64_t chunk = 0; chunk < chunks; chunk++) {
         uint32_t word = chunk_io_word(io, chunk);
         enum volume_state state = live_word_state(word);
@@ -80,8 +81,10 @@ static void look_at_words(struct chunk_io *io)
             chunk_io_mark_group(io, chunk);
         if (state == VOLUME_CLEAN || state == VOLUME_CHANGED)
             local++;
+        absent += state == VOLUME_ABSENT;
     }
     atomic_store(&io->live->header->local_chunks, local);
+    atomic_store(&io->live->header->absent_chunks, absent);
 }
 
 static int give_one(void *arg, struct map_record *ret)

@@ -101,9 +101,19 @@ static uint64_t random_below(struct model *model, uint64_t end)
 
 /* Checks */
 
+/* Whether nothing of a chunk is here. */
+static bool is_remote(const uint32_t *blocks, uint64_t chunk)
+{
+    for (uint64_t i = 0; i < VOLUME_CHUNK_BLOCKS; i++)
+        if (blocks[chunk * VOLUME_CHUNK_BLOCKS + i] != REMOTE)
+            return false;
+    return true;
+}
+
 static bool is_dirty(const struct model *model, const struct snapshot *snapshot, uint64_t chunk)
 {
-    return model->clean == 0 || snapshot->last[chunk] > model->clean;
+    return model->clean == 0 ? !is_remote(snapshot->blocks, chunk)
+                             : snapshot->last[chunk] > model->clean;
 }
 
 static void check_chunk(struct model *model, struct epoch_reader *reader,

@@ -43,14 +43,27 @@ static void dirty_is_what_no_checkpoint_has(void **state)
     (void)state;
     static struct live_map_header header;
     header.epoch = 9;
-    assert_true(epoch_is_dirty(&header, 0, 5)); /* nothing is known yet */
-    assert_true(epoch_is_dirty(&header, 5, 5));
-    assert_false(epoch_is_dirty(&header, 6, 5));
+    const uint32_t unknown[] = {live_word(VOLUME_ZERO, 0),
+                                live_word(VOLUME_CHANGED, VOLUME_MASK_ALL),
+                                live_word(VOLUME_ABSENT, 0x8000)};
+    const uint32_t stored[] = {live_word(VOLUME_CLEAN, VOLUME_MASK_ALL),
+                               live_word(VOLUME_ABSENT, 0)};
+    for (size_t i = 0; i < ARRAY_SIZE(unknown); i++) {
+        assert_true(epoch_is_dirty(&header, unknown[i], 0, 5)); /* nothing is known yet */
+        assert_true(epoch_is_dirty(&header, unknown[i], 5, 5));
+        assert_false(epoch_is_dirty(&header, unknown[i], 6, 5));
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(stored); i++) {
+        assert_false(epoch_is_dirty(&header, stored[i], 0, 5));
+        assert_false(epoch_is_dirty(&header, stored[i], 6, 5));
+    }
     header.clean_epoch = 4;
-    assert_false(epoch_is_dirty(&header, 0, 5));
-    assert_false(epoch_is_dirty(&header, 4, 5));
-    assert_true(epoch_is_dirty(&header, 5, 5));
-    assert_false(epoch_is_dirty(&header, 6, 5));
+    for (size_t i = 0; i < ARRAY_SIZE(unknown); i++) {
+        assert_false(epoch_is_dirty(&header, unknown[i], 0, 5));
+        assert_false(epoch_is_dirty(&header, unknown[i], 4, 5));
+        assert_true(epoch_is_dirty(&header, unknown[i], 5, 5));
+        assert_false(epoch_is_dirty(&header, unknown[i], 6, 5));
+    }
 }
 
 static void slots_are_in_order(void **state)

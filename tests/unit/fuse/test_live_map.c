@@ -202,6 +202,27 @@ static void test_load(void **state)
     (void)close(loaded.fd);
 }
 
+/* What was not closed may lack the record of the last write. */
+static void test_clean_is_believed_of_a_closed_map_alone(void **state)
+{
+    struct scratch *scratch = *state;
+    size_t next = 0;
+    assert_int_equal(map_log_create(scratch->fd, map_file_uuid, SIZE, false, give, &next, NULL), 0);
+    struct live_map_loaded loaded;
+    assert_int_equal(live_map_load(scratch->fd, ID, map_file_uuid, SIZE, &loaded, NULL), 0);
+    assert_false(loaded.closed);
+    assert_int_equal(loaded.local, 2);
+    struct live_map map;
+    assert_int_equal(live_map_open(loaded.fd, false, &map, NULL), 0);
+    assert_int_equal(map.words[3], live_word(VOLUME_CHANGED, VOLUME_MASK_ALL));
+    assert_int_equal(map.words[4], live_word(VOLUME_CHANGED, VOLUME_MASK_ALL));
+    assert_int_equal(map.words[5], live_word(VOLUME_ABSENT, 0x00F1));
+    assert_int_equal(atomic_load(&map.header->local_chunks), 2);
+    assert_int_equal(atomic_load(&map.header->absent_chunks), 1);
+    live_map_close(&map);
+    (void)close(loaded.fd);
+}
+
 static void test_load_of_a_damaged_map(void **state)
 {
     struct scratch *scratch = *state;
@@ -228,6 +249,8 @@ int main(void)
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_text),
         cmocka_unit_test_setup_teardown(test_load, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_clean_is_believed_of_a_closed_map_alone, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_load_of_a_damaged_map, scratch_setup,
                                         scratch_teardown),
     };

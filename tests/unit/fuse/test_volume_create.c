@@ -324,6 +324,113 @@ static void test_full_disk_leaves_nothing(void **state)
     }
 }
 
+/* Of a checkpoint. */
+
+struct given {
+    uint64_t chunks[8];
+    size_t count;
+    size_t at;
+    int end; /* what comes after the last one */
+};
+
+static int give(void *arg, uint64_t *ret_chunk)
+{
+    struct given *given = arg;
+    if (given->at == given->count)
+        return given->end;
+    *ret_chunk = given->chunks[given->at++];
+    return 1;
+}
+
+static const struct volume_base base = {
+    .lineage = "aaaabbbbcccc", .checkpoint = {{1, 2, 3}}, .uuid = {0x77}};
+
+static int create_from(const struct scratch *scratch, struct given *given, uint64_t size,
+                       struct err *err)
+{
+    return volume_create_from(scratch->fd, ID, size, &base, give, given, 1234, 1235, err);
+}
+
+static int take_absent(void *arg, const struct map_record *record, struct err *err)
+{
+    struct given *given = arg;
+    (void)err;
+    assert_int_equal(record->state, VOLUME_ABSENT);
+    assert_int_equal(record->mask, 0);
+    assert_true(given->at < given->count);
+    assert_int_equal(record->chunk, given->chunks[given->at++]);
+    return 0;
+}
+
+static void test_of_a_checkpoint(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct given given = {.chunks = {0, 1, 7, 1023}, .count = 4};
+    struct err err = ERR_INIT;
+    struct volume_json volume;
+    struct map_log log;
+    struct stat st;
+    if (create_from(scratch, &given, VOLUME_SIZE_MIN, &err) < 0)
+        fail_msg("%s", err.text);
+    cleanup_fd int dir = open_volume(scratch);
+    assert_int_equal(volume_json_read(dir, ID, &volume, NULL), 0);
+    assert_int_equal(volume.size, VOLUME_SIZE_MIN);
+    assert_memory_equal(&volume.base, &base, sizeof base);
+    assert_memory_not_equal(volume.uuid, base.uuid, VOLUME_UUID_LEN);
+    assert_int_equal(volume.uuid[6] >> 4, 4);
+    assert_int_equal(fstatat(dir, "data", &st, 0), 0);
+    assert_int_equal(st.st_size, VOLUME_SIZE_MIN);
+    assert_int_equal(st.st_blocks, 0);
+    given.at = 0;
+    if (map_log_open(dir, volume.uuid, volume.size, take_absent, &given, &log, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_true(log.closed);
+    map_log_close(&log);
+    assert_int_equal(given.at, given.count);
+    assert_owner(dir, ".", 0700);
+    assert_owner(dir, "volume.json", 0600);
+    assert_owner(dir, "data", 0600);
+    assert_owner(dir, "map", 0600);
+    assert_int_equal(count_entries(dir), 3);
+    /* A repeat changes nothing, and asks for nothing. */
+    given.at = 0;
+    assert_int_equal(create_from(scratch, &given, VOLUME_SIZE_MIN, &err), 0);
+    assert_int_equal(given.at, 0);
+}
+
+static void test_what_no_checkpoint_can_be(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct given bad[] = {
+        {.chunks = {1024}, .count = 1},
+        {.chunks = {UINT64_MAX}, .count = 1},
+        {.chunks = {3, 3}, .count = 2},
+        {.chunks = {3, 2}, .count = 2},
+        {.chunks = {3}, .count = 1, .end = -EPROTO},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct err err = ERR_INIT;
+        int rc = create_from(scratch, &bad[i], VOLUME_SIZE_MIN, &err);
+        assert_int_equal(rc, bad[i].end < 0 ? bad[i].end : -EINVAL);
+        assert_int_equal(count_entries(scratch->fd), 0);
+    }
+    static const uint64_t sizes[] = {0, VOLUME_SIZE_MIN + 4096, VOLUME_SIZE_MAX + VOLUME_SIZE_UNIT};
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        struct given none = {.count = 0};
+        struct err err = ERR_INIT;
+        assert_true(create_from(scratch, &none, sizes[i], &err) < 0);
+        assert_int_equal(err.code, ERR_INVALID);
+    }
+    struct volume_base no_lineage = base;
+    struct given none = {.count = 0};
+    struct err err = ERR_INIT;
+    no_lineage.lineage[0] = '\0';
+    assert_true(volume_create_from(scratch->fd, ID, VOLUME_SIZE_MIN, &no_lineage, give, &none, 0, 0,
+                                   &err) < 0);
+    assert_int_equal(err.code, ERR_INVALID);
+    assert_int_equal(count_entries(scratch->fd), 0);
+}
+
 #ifdef VARVE_FAULT_POINTS
 static int create_with_fault(const struct scratch *scratch, const char *fault)
 {
@@ -383,6 +490,8 @@ int main(void)
         with_scratch(test_the_hosts_configuration_has_no_say),
         with_scratch(test_without_mke2fs),
         with_scratch(test_full_disk_leaves_nothing),
+        with_scratch(test_of_a_checkpoint),
+        with_scratch(test_what_no_checkpoint_can_be),
 #ifdef VARVE_FAULT_POINTS
         with_scratch(test_kills_and_failures_at_each_step),
 #endif

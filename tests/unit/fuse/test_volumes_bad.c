@@ -165,7 +165,7 @@ static void test_absent_chunks(void **state)
     site_ok(map_log_open(dir, json.uuid, json.size, NULL, NULL, &log, &err), &err);
     site_ok(map_log_rewrite(&log, json.size, true, give_absent, &given, &err), &err);
     map_log_close(&log);
-    expect_attach(site, ERR_UNSUPPORTED, "only the remote has");
+    expect_attach(site, ERR_DAMAGED, "does not say where");
 }
 
 static void replace_json(const struct volumes_site *site, const char *from, const char *to)
@@ -187,9 +187,9 @@ static void test_json(void **state)
 {
     struct volumes_site *site = *state;
     create(site);
-    replace_json(site, "\"format\":1", "\"format\":2");
+    replace_json(site, "\"format\":1", "\"format\":3");
     expect_attach(site, ERR_TOO_NEW, SITE_ID);
-    replace_json(site, "\"format\":2", "\"format\":x");
+    replace_json(site, "\"format\":3", "\"format\":x");
     expect_attach(site, ERR_DAMAGED, NULL);
     replace_json(site, "\"format\":x", "\"format\":1");
     replace_json(site, SITE_ID, "0123456789ac");
