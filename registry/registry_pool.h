@@ -84,7 +84,7 @@ int registry_pool_sleep(int64_t ms, const struct registry_waiter *waiter, struct
 
 /* What is known of a registry. Zero is what is supposed of an unknown one. */
 struct registry_traits {
-    uint64_t chunk_max; /* taken where more was refused; 0: no limit is known */
+    uint64_t chunk_max; /* taken where more was refused or broke off; 0: no limit is known */
     bool no_whole_put;  /* a PUT with a body is refused */
     bool no_patch;      /* answers PATCH with 404, 405, 411 or 501 */
     bool no_delete;     /* answers DELETE with 405 or UNSUPPORTED */

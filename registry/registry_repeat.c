@@ -115,9 +115,10 @@ static int attempt(const struct registry_repeat_means *means,
         inner.sink_arg = &counted;
     }
     int rc = registry_http_perform(means->http, &inner, ret, failure);
+    if (rc < 0 || registry_retry_is_passing(ret))
+        registry_retry_moved(retry, counted.sent_ms - from_ms);
     if (rc == 0)
         return answer_may_pass(ret, repeat);
-    registry_retry_moved(retry, counted.sent_ms - from_ms);
     bool again =
         repeat == REGISTRY_REPEAT_SAFE && registry_retry_is_lost(failure) && counted.taken == 0;
     return again ? 1 : rc;

@@ -40,6 +40,12 @@ void registry_retry_moved(struct registry_retry *retry, int64_t ms)
     retry->since_ms += ms; /* before the first failure it has no meaning yet */
 }
 
+void registry_retry_differently(struct registry_retry *retry)
+{
+    retry->put_off += retry->attempts;
+    retry->attempts = 0;
+}
+
 void registry_retry_progress(struct registry_retry *retry)
 {
     *retry = (struct registry_retry){.attempts = 0};

@@ -5,7 +5,7 @@
  * registry_retry, however many requests it takes and whoever of them repeats: none multiplies the
  * patience of another one. Since its last progress there may be
  *   - REGISTRY_RETRY_MAX failed attempts, those not counted after which the registry itself said
- *     when to come back;
+ *     when to come back, nor those with larger bodies than are tried now (registry_sender.h);
  *   - REGISTRY_RETRY_TIME_MAX_S from the first failure to the beginning of another attempt, without
  *     the time in which a body was on its way that broke off. So work in which nothing moves ends
  *     after that time and two attempts, each of which standing still ends (registry_http.h).
@@ -33,8 +33,8 @@ enum {
 
 /* Failed attempts at one piece of work since its last progress. Zeroed before the first. */
 struct registry_retry {
-    int attempts;     /* whose next one was ours to choose */
-    int put_off;      /* after which the registry said when to come back */
+    int attempts; /* whose next one was ours to choose */
+    int put_off;  /* not counted: the registry said when to come back, or another way is tried */
     int64_t since_ms; /* when the first of both failed, by the monotonic clock */
 };
 
@@ -47,9 +47,13 @@ bool registry_retry_is_put_off(const struct registry_http_response *response);
  * a certificate that is not trusted or a caller's own failure. */
 bool registry_retry_is_lost(const struct err *failure);
 
-/* For so long a body moved, which broke off: nothing of it counts as progress, nor this time as
- * time without. */
+/* For so long a body moved, which broke off or was refused for now: nothing of it counts as
+ * progress, nor this time as time without. */
 void registry_retry_moved(struct registry_retry *retry, int64_t ms);
+
+/* What is tried next was not tried before, such as a smaller body: the attempts until now no longer
+ * count, while time and pauses go on. */
+void registry_retry_differently(struct registry_retry *retry);
 
 /* Progress was made: count and time begin anew. */
 void registry_retry_progress(struct registry_retry *retry);

@@ -136,7 +136,7 @@ static int restart(struct registry_sender *sender, struct err *err)
     int rc = note(sender, false, err);
     if (rc < 0)
         return rc;
-    bool last = sender->restarts == REGISTRY_UPLOAD_RESTARTS_MAX;
+    bool last = sender->losses == REGISTRY_UPLOAD_RESTARTS_MAX;
     if (last && whole_is_left(sender)) {
         sender->unsuited = sender->answered; /* a lost connection says nothing of the registry */
         return switch_way(sender, err);
@@ -144,10 +144,11 @@ static int restart(struct registry_sender *sender, struct err *err)
     if (last) {
         sender->hopeless = true;
         rc = registry_session_fail(&sender->session, err);
-        return err_wrap(err, rc, "the upload was begun %d times", REGISTRY_UPLOAD_RESTARTS_MAX + 1);
+        return err_wrap(err, rc, "the upload was begun %d times", sender->restarts + 1);
     }
     registry_session_abandon(&sender->session);
     sender->restarts++;
+    sender->losses++;
     sender->asks = 0;
     return FAULT_POINT("registry.upload-lost", err);
 }
@@ -166,6 +167,83 @@ static int use_offset(struct registry_sender *sender, struct err *err)
     return note(sender, true, err);
 }
 
+static uint64_t least_chunk(const struct registry_sender *sender)
+{
+    uint64_t least = REGISTRY_CHUNK_MIN;
+    return sender->session.chunk_min > least ? sender->session.chunk_min : least;
+}
+
+static int fail_too_large(struct registry_sender *sender, uint64_t len, struct err *err)
+{
+    sender->hopeless = true;
+    int rc = registry_session_fail(&sender->session, err);
+    if (sender->session.chunk_min > REGISTRY_CHUNK_MIN && len > REGISTRY_CHUNK_MIN)
+        rc = err_wrap(err, rc,
+                      "the registry refuses a body of %" PRIu64 " bytes, but wants chunks of at "
+                      "least %" PRIu64,
+                      len, sender->session.chunk_min);
+    else
+        rc = err_wrap(err, rc, "the registry refuses a body of %" PRIu64 " bytes%s", len,
+                      sender->way == REGISTRY_WAY_WHOLE ? " and takes no chunks" : "");
+    err_hint(err, "raise the limit on the size of a body in the registry or in the proxy in front "
+                  "of it, to 16 MiB if it can be");
+    return rc;
+}
+
+/* Chunks of half of these bytes, if they may be smaller; whether they may. */
+static bool halve(struct registry_sender *sender, uint64_t len)
+{
+    uint64_t floor = least_chunk(sender);
+    if (len <= floor || sender->no_patch)
+        return false;
+    uint64_t half = len / 2 > floor ? len / 2 : floor;
+    sender->chunk = half < REGISTRY_CHUNK_BYTES ? half : REGISTRY_CHUNK_BYTES;
+    sender->asks = 0; /* there are only so many halves */
+    sender->losses = 0;
+    sender->shrunk = true;
+    sender->way = REGISTRY_WAY_CHUNKS;
+    return true;
+}
+
+/* After a refusal for the size. */
+static int shrink(struct registry_sender *sender, uint64_t len, struct err *err)
+{
+    return halve(sender, len) ? 0 : fail_too_large(sender, len, err);
+}
+
+/* Whether the upload, of which the registry has so much, got further than before any break. */
+static bool is_further(struct registry_sender *sender)
+{
+    uint64_t best = sender->session.offset.best;
+    uint64_t more = best > sender->furthest ? best - sender->furthest : 0;
+    if (more < REGISTRY_SESSION_PROGRESS && (more == 0 || best < sender->source.end))
+        return false;
+    sender->furthest = best;
+    sender->breaks = 0;
+    return true;
+}
+
+/* A body did not get to its end: whatever stands between may allow no so long or large ones. */
+static bool is_break(const struct registry_sender *sender, int step)
+{
+    const struct registry_session *session = &sender->session;
+    long status = session->response.status;
+    if (step != REGISTRY_STEP_WAIT || session->body_done == 0)
+        return false;
+    return !session->answered || status == 408 || status == 502 || status == 504;
+}
+
+/* What a body that broke off has brought is known. */
+static void judge_break(struct registry_sender *sender)
+{
+    uint64_t size = sender->broken;
+    sender->broken = 0;
+    if (size == 0 || is_further(sender) || ++sender->breaks < REGISTRY_UPLOAD_BREAKS)
+        return;
+    if (halve(sender, size))
+        registry_retry_differently(&sender->session.retry);
+}
+
 /* Asks for the offset, after something that leaves it open. */
 static int ask(struct registry_sender *sender, struct err *err)
 {
@@ -175,6 +253,8 @@ static int ask(struct registry_sender *sender, struct err *err)
     const struct err cause = session->cause;
     uint64_t progress_at = session->progress_at;
     int rc = registry_session_ask(session, err);
+    if (rc >= 0)
+        judge_break(sender);
     if (rc == REGISTRY_STEP_DONE && session->progress_at > progress_at)
         sender->asks = 0;
     if (rc == REGISTRY_STEP_LOST && cause.code != ERR_NONE)
@@ -231,43 +311,6 @@ int registry_sender_resume(struct registry_sender *sender, const char *location,
     return 1;
 }
 
-static uint64_t least_chunk(const struct registry_sender *sender)
-{
-    uint64_t least = REGISTRY_CHUNK_MIN;
-    return sender->session.chunk_min > least ? sender->session.chunk_min : least;
-}
-
-static int fail_too_large(struct registry_sender *sender, uint64_t len, struct err *err)
-{
-    sender->hopeless = true;
-    int rc = registry_session_fail(&sender->session, err);
-    if (sender->session.chunk_min > REGISTRY_CHUNK_MIN && len > REGISTRY_CHUNK_MIN)
-        rc = err_wrap(err, rc,
-                      "the registry refuses a body of %" PRIu64 " bytes, but wants chunks of at "
-                      "least %" PRIu64,
-                      len, sender->session.chunk_min);
-    else
-        rc = err_wrap(err, rc, "the registry refuses a body of %" PRIu64 " bytes%s", len,
-                      sender->way == REGISTRY_WAY_WHOLE ? " and takes no chunks" : "");
-    err_hint(err, "raise the limit on the size of a body in the registry or in the proxy in front "
-                  "of it, to 16 MiB if it can be");
-    return rc;
-}
-
-/* Smaller chunks. */
-static int shrink(struct registry_sender *sender, uint64_t len, struct err *err)
-{
-    uint64_t floor = least_chunk(sender);
-    if (len <= floor || sender->no_patch)
-        return fail_too_large(sender, len, err);
-    uint64_t half = len / 2 > floor ? len / 2 : floor;
-    sender->chunk = half < REGISTRY_CHUNK_BYTES ? half : REGISTRY_CHUNK_BYTES;
-    sender->asks = 0; /* there are only so many halves */
-    sender->shrunk = true;
-    sender->way = REGISTRY_WAY_CHUNKS;
-    return 0;
-}
-
 /* Whether the registry has the blob already, if that was asked of it: 1, 0 or -errno. */
 static int is_there(struct registry_sender *sender, bool closing, struct err *err)
 {
@@ -319,6 +362,8 @@ static int mend_body(struct registry_sender *sender, int step,
         session->answered && (step == REGISTRY_STEP_ASK || step == REGISTRY_STEP_OTHER_WAY);
     bool other_range = refused && session->response.status == 416;
     sender->answered = step != REGISTRY_STEP_WAIT;
+    (void)is_further(sender);
+    sender->broken = is_break(sender, step) ? body->size : 0;
     if (refused && body->offset < session->offset.taken &&
         registry_offset_count(&session->offset, sender->source.first))
         return use_offset(sender, err); /* it says that it lacks them, and does not want them */

@@ -12,6 +12,9 @@
  * has proved right:
  *   413, or 416 at the offset that the registry has (GHCR)
  *       chunks of half the size, down to REGISTRY_CHUNK_MIN
+ *   the second body that breaks off (the connection, 408, 502, 504) and leaves the registry where
+ *   it was, and each further one
+ *       the same: a proxy may limit the time of a request, or its bytes
  *   400, 405, 411, 415 or 501 to a chunk, 404 to the first
  *       one PUT with all
  *   a PUT with a body is refused
@@ -23,8 +26,9 @@
  *
  * After a body that broke off nothing is supposed: the registry is asked for its offset, and what
  * is behind it is sent again. A session that is lost is begun anew, at most
- * REGISTRY_UPLOAD_RESTARTS_MAX times. A closing PUT whose answer does not come may have been done:
- * the blob is asked for before anything is sent again.
+ * REGISTRY_UPLOAD_RESTARTS_MAX times with one size of chunks; so it may be lost at each break, and
+ * the blob gets there once chunks are small enough. A closing PUT whose answer does not come may
+ * have been done: the blob is asked for before anything is sent again.
  *
  * A source that has no bytes from the blob's first on any more cannot begin anew or go another way.
  * That is a failure which says that a push of the whole blob may succeed: ERR_UNSUPPORTED where the
@@ -39,6 +43,7 @@
 enum {
     REGISTRY_UPLOAD_RESTARTS_MAX = 4,
     REGISTRY_UPLOAD_ASKS_MAX = 3, /* times that a registry has another offset, without progress */
+    REGISTRY_UPLOAD_BREAKS = 2,   /* that bring nothing, until chunks become smaller */
 };
 
 enum registry_way {
@@ -66,14 +71,18 @@ struct registry_sender {
     /* Its own. */
     struct registry_offset_habits begun; /* what was known of the registry's offsets */
     enum registry_way way;
-    uint64_t chunk; /* bytes of a body, at most */
-    bool shrunk;    /* to less than the registry is known to take */
-    bool no_patch;  /* chunks are no way */
-    bool switched;  /* the other way was tried and did not suit */
-    bool unsuited;  /* the registry showed by its answers that the first way does not suit it */
-    bool answered;  /* the last body that was not taken had an answer */
-    int asks;       /* times that the offset was another, without progress */
-    int restarts;   /* sessions that were lost */
+    uint64_t chunk;    /* bytes of a body, at most */
+    bool shrunk;       /* to less than the registry is known to take */
+    bool no_patch;     /* chunks are no way */
+    bool switched;     /* the other way was tried and did not suit */
+    bool unsuited;     /* the registry showed by its answers that the first way does not suit it */
+    bool answered;     /* the last body that was not taken had an answer */
+    int asks;          /* times that the offset was another, without progress */
+    int restarts;      /* sessions that were lost */
+    int losses;        /* those of them since the chunks became smaller */
+    uint64_t broken;   /* bytes of the body that broke off just now; 0: none did */
+    int breaks;        /* bodies that broke off since the upload got further than ever before */
+    uint64_t furthest; /* that it had got then */
     bool recorded; /* what an earlier attempt left did not answer, and nothing took its place yet */
     bool hopeless; /* another attempt would not get further in this session */
 };

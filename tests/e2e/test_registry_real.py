@@ -9,6 +9,7 @@ import harness
 from harness import check, check_equal, run
 from fake_registry import certificates
 from podman_site import Podman
+from relays import Relay
 from registry_site import OCI, Image, Peer, Site, at_once, digest, noise
 from test_registry_auth import SECRET, USER, login, write
 
@@ -79,6 +80,20 @@ def test_a_restart_of_the_registry(scratch):
     registry.process.wait()
     registry.start()
     check_equal(site.node.ok("job", "wait", job)["state"], "done", "state of the push")
+    Peer(registry.base).check_whole("varve/images/s", made["digest"])
+
+
+def test_requests_that_break_off(scratch):
+    """What stands in front of the registry lets no request of more than 5 MiB get to its end, and the registry forgets the upload each time.
+    Chunks of 15, again 15, and 7.5 MiB break off; smaller ones do not, and the next blob begins with these."""
+    registry = scratch.registry()
+    relay = Relay(scratch, registry.host, request_max=5 * MIB)
+    site = Site(scratch, f"http://{relay.host}/varve")
+    made, said = site.push(20 * MIB)
+    check_equal((said["durability"], said["restarted"], relay.broken), ("pushed", 3, 3), "durability, restarts, breaks")
+    Peer(registry.base).check_whole("varve/images/s", made["digest"])
+    made, said = site.push(20 * MIB)
+    check_equal((said["durability"], said["restarted"], relay.broken), ("pushed", 0, 3), "durability, restarts, breaks of the next one")
     Peer(registry.base).check_whole("varve/images/s", made["digest"])
 
 

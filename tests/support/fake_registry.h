@@ -48,6 +48,9 @@
  *   "min_chunk" [0]         OCI-Chunk-Min-Length
  *   "body_max" [0: any]     a body of an upload's request above that is
  *   "body_max_status" [413]
+ *   "body_break" [0: never] after so many bytes a body of an upload's request that has more breaks
+ *                           off, as where something limits the time of a request; the connection
+ *   "body_break_status" [0] ends, or this is answered
  *   "out_of_place_status" [416]  of a chunk that does not begin where the upload ends
  *   "mount" [true]          whether a mount is granted (201), else it opens an upload (202)
  *   "ranges" [true]         whether Range is obeyed

@@ -59,12 +59,35 @@ static void answer_created(struct fake_exchange *x, const char *repo, const char
         fake_exchange_set(x, "Docker-Content-Digest", digest);
 }
 
+/* As where something in front of the registry limits the time of a request. */
+static void limit_body(struct fake_exchange *x)
+{
+    uint64_t most = (uint64_t)fake_rule_int(x->settings, "body_break", 0);
+    if (most == 0 || x->length <= most || x->read_max <= most)
+        return;
+    x->read_max = most;
+    x->end = FAKE_END_CLOSE;
+}
+
+/* The answer to a body that was limited, if there is to be one. */
+static void answer_break(struct fake_exchange *x)
+{
+    int status = (int)fake_rule_int(x->settings, "body_break_status", 0);
+    if (!x->cut || status == 0 ||
+        x->read_max != (uint64_t)fake_rule_int(x->settings, "body_break", 0))
+        return;
+    x->cut = false;
+    x->end = FAKE_END_KEEP;
+    fake_exchange_text(x, status, "text/html", "<h1>Timeout</h1>");
+}
+
 /* Adds the body to the upload, which is this request's alone. Bytes that arrived before the body
  * broke off count as the setting says. Whether the whole body came. Without the lock. */
 static bool take_body(struct fake_exchange *x, struct fake_upload *upload)
 {
     cleanup_free char *piece = malloc(PIECE);
     ssize_t n;
+    limit_body(x);
     snprintf(x->upload, sizeof x->upload, "%s", upload->id);
     x->upload_from = x->upload_to = upload->size;
     while ((n = piece ? fake_exchange_body(x, piece, PIECE) : -1) > 0) {
@@ -78,6 +101,7 @@ static bool take_body(struct fake_exchange *x, struct fake_upload *upload)
     const char *interrupted = fake_rule_str(x->settings, "interrupted");
     if (n == 0)
         return true;
+    answer_break(x);
     pthread_mutex_lock(&x->fake->lock);
     if (strcmp(interrupted, "keep") != 0)
         upload->size = x->upload_to = x->upload_from;

@@ -27,10 +27,13 @@ def end(*links):
 
 class Relay:
     """Hands every connection on to `target`. `cuts` lists after how many bytes of answers (all connections together) the
-    connections that are open are cut, one after the other; `taken` counts connections."""
+    connections that are open are cut, one after the other; `taken` counts connections. A request that is longer than `request_max`
+    bytes breaks off there, as with a limit on its time; `broken` counts those."""
 
-    def __init__(self, scratch, target, cuts=()):
+    def __init__(self, scratch, target, cuts=(), request_max=None):
         self.target = target
+        self.request_max = request_max
+        self.broken = 0
         self.cuts = list(cuts)
         self.taken = 0
         self.answered = 0
@@ -65,17 +68,22 @@ class Relay:
         """Bytes of both directions until both have ended."""
         with self.lock:
             self.links.append(there)
-        back = threading.Thread(target=self.copy, args=(there, link, True), daemon=True)
+        asked = [0]  # bytes since the last answer
+        back = threading.Thread(target=self.copy, args=(there, link, asked, True), daemon=True)
         back.start()
-        self.copy(link, there, False)
+        self.copy(link, there, asked, False)
         back.join()
         there.close()
 
-    def copy(self, source, sink, counted):
+    def copy(self, source, sink, asked, answers):
         try:
             while data := source.recv(PIECE):
+                asked[0] = 0 if answers else asked[0] + len(data)
+                if self.request_max and asked[0] > self.request_max:
+                    self.broken += 1
+                    raise OSError("a request that is too long")
                 sink.sendall(data)
-                if counted:
+                if answers:
                     self.count(len(data))
             sink.shutdown(socket.SHUT_WR)
         except OSError:

@@ -168,6 +168,17 @@ static void time_on_the_way_does_not_count(void **state)
                                         &err) < 0);
     assert_int_equal(err.code, ERR_UNREACHABLE);
     assert_in_range(retry.since_ms - 1000, 100, clock_now_ms() - from);
+    /* What is between may say so. */
+    auth_fixture_config(fixture, "{'rules':[{'method':'PATCH','read':16777216,'read_rate':"
+                                 "33554432,'status':504}]}");
+    retry = (struct registry_retry){.attempts = 1, .since_ms = 1000};
+    from = clock_now_ms();
+    registry_http_response_free(&response);
+    assert_int_equal(
+        registry_repeat_perform(&means, &request, REGISTRY_REPEAT_NEVER, &retry, &response, &err),
+        0);
+    assert_int_equal(response.status, 504);
+    assert_in_range(retry.since_ms - 1000, 100, clock_now_ms() - from);
 }
 
 static int add(void *arg, const void *bytes, size_t len, struct err *err)

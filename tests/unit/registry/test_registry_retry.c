@@ -105,6 +105,24 @@ static void pauses_double_and_end(void **state)
     }
 }
 
+/* Another way has attempts of its own; pauses and the time go on. */
+static void another_way_is_tried(void **state)
+{
+    (void)state;
+    struct registry_retry retry = {0};
+    int64_t ms;
+    bool all;
+    for (int way = 0; way < 2; way++) {
+        for (int i = 1; i < REGISTRY_RETRY_MAX; i++)
+            assert_int_equal(registry_retry_next(&retry, NULL, 0, 1000, &ms, &all), 1);
+        registry_retry_differently(&retry);
+    }
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, 1000, &ms, &all), 1);
+    assert_in_range(ms, REGISTRY_RETRY_LAST_MS / 2, REGISTRY_RETRY_LAST_MS);
+    int64_t late = 1001 + REGISTRY_RETRY_TIME_MAX_S * INT64_C(1000);
+    assert_int_equal(registry_retry_next(&retry, NULL, 0, late, &ms, &all), 0);
+}
+
 static void two_do_not_come_back_at_once(void **state)
 {
     (void)state;
@@ -259,6 +277,7 @@ int main(void)
         cmocka_unit_test(statuses_that_pass),
         cmocka_unit_test(connections_that_are_lost),
         cmocka_unit_test(pauses_double_and_end),
+        cmocka_unit_test(another_way_is_tried),
         cmocka_unit_test(two_do_not_come_back_at_once),
         cmocka_unit_test(forms_of_retry_after),
         cmocka_unit_test(what_the_registry_asks_for_is_obeyed),

@@ -16,7 +16,10 @@
 enum {
     CHUNK = FAKE_FIXTURE_CHUNK,
     LARGE = FAKE_FIXTURE_LARGE,
+    BREAKS_TO_FLOOR =
+        REGISTRY_UPLOAD_BREAKS + 1, /* until chunks are a quarter: as small as may be */
 };
+_Static_assert(CHUNK == 4 * REGISTRY_CHUNK_MIN, "two halves");
 
 static const char *large; /* LARGE bytes */
 
@@ -29,7 +32,8 @@ static void losses_have_an_end(void **state)
     struct err err = fake_fixture_refused(fixture, large, LARGE);
     assert_int_equal(err.code, ERR_UNREACHABLE);
     /* The last one with all bytes at once. */
-    assert_int_equal(fake_fixture_count(fixture, "POST"), 2 + REGISTRY_UPLOAD_RESTARTS_MAX);
+    assert_int_equal(fake_fixture_count(fixture, "POST"),
+                     2 + BREAKS_TO_FLOOR - 1 + REGISTRY_UPLOAD_RESTARTS_MAX);
     assert_int_equal(fake_fixture_count(fixture, "PUT"), 1);
     assert_null(fixture->session.location);
     /* Connections say nothing of what the registry can do. */
@@ -151,14 +155,88 @@ static void wrong_digests(void **state)
     assert_int_equal(fake_fixture_pushed(fixture, config, "b/n", large, LARGE).restarts, 1);
 }
 
+/* Something in front of a registry that keeps whole chunks, or forgets the session at each break,
+ * lets no large body get to its end: chunks become smaller until they do, which is known for the
+ * next blob. */
+static void bodies_that_never_get_to_their_end(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const char *const habits[] = {"drop", "forget"};
+    static const int statuses[] = {0, 408, 502, 504};
+    static const size_t limits[] = {CHUNK / 2 + 1, CHUNK / 4};
+    for (size_t i = 0; i < ARRAY_SIZE(habits) * ARRAY_SIZE(statuses) * ARRAY_SIZE(limits); i++) {
+        bool forgets = i % 2;
+        int status = statuses[i / 2 % ARRAY_SIZE(statuses)];
+        size_t limit = limits[i / 2 / ARRAY_SIZE(statuses)];
+        size_t breaks = limit == CHUNK / 4 ? BREAKS_TO_FLOOR : REGISTRY_UPLOAD_BREAKS;
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{'settings':{'interrupted':'%s','body_break':%zu,'body_break_status':%d}}",
+                 habits[i % 2], limit, status);
+        fake_fixture_renew(fixture);
+        for (size_t known = 0; known < 2; known++) {
+            fake_fixture_config(fixture, config);
+            /* The first one by itself in one body. */
+            struct remote_upload upload =
+                fake_fixture_pushed(fixture, config, "a/n", large, known ? LARGE : CHUNK);
+            size_t expected = known ? 0 : breaks;
+            assert_int_equal(upload.restarts, forgets ? expected : 0);
+            assert_int_equal(fake_fixture_count(fixture, "POST"), 1 + (forgets ? expected : 0));
+            assert_in_range(fake_fixture_bytes(fixture), known ? LARGE : CHUNK,
+                            (known ? LARGE : CHUNK) + expected * limit);
+        }
+        assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
+    }
+}
+
+/* Bodies that break off once in a while, or further on each time, make no chunk smaller; those that
+ * do so at the same place do, also where another chunk was taken before it. */
+static void breaks_at_several_places(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const struct {
+        const char *interrupted;
+        int breaks[3]; /* which PATCH */
+        int restarts;
+        size_t later; /* PATCHes of the next blob */
+    } cases[] = {
+        {"drop", {1, 3, 5}, 0, 3},   {"keep", {1, 2, 3}, 0, 3},   {"forget", {1, 3, 6}, 3, 3},
+        {"forget", {2, 4, 0}, 2, 6}, {"forget", {2, 3, 0}, 2, 6},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char rules[384] = "";
+        char config[512];
+        for (size_t k = 0; k < ARRAY_SIZE(cases[i].breaks); k++)
+            snprintf(rules + strlen(rules), sizeof rules - strlen(rules),
+                     "%s{'method':'PATCH','nth':%d,'read':200000,'end':'close'}", k ? "," : "",
+                     cases[i].breaks[k] ? cases[i].breaks[k] : 1000);
+        snprintf(config, sizeof config, "{'settings':{'interrupted':'%s'},'rules':[%s]}",
+                 cases[i].interrupted, rules);
+        fake_fixture_renew(fixture);
+        fake_fixture_config(fixture, config);
+        struct remote_upload upload = fake_fixture_pushed(fixture, config, "a/n", large, LARGE);
+        assert_int_equal(upload.restarts, cases[i].restarts);
+        fake_fixture_config(fixture, "{}");
+        (void)fake_fixture_pushed(fixture, config, "b/n", large, LARGE);
+        if (fake_fixture_count(fixture, "PATCH") != cases[i].later)
+            fail_msg("%s: %zu chunks", config, fake_fixture_count(fixture, "PATCH"));
+        assert_int_equal(fake_registry_forget(fixture->fake, "blobs", NULL), 0);
+    }
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, fake_fixture_setup, fake_fixture_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(losses_have_an_end),          test(registries_that_are_not_as_specified),
-        test(a_whole_that_is_too_large),   test(a_session_with_one_byte_too_many),
-        test(a_session_that_is_of_no_use), test(wrong_digests),
+        test(bodies_that_never_get_to_their_end),
+        test(breaks_at_several_places),
+        test(losses_have_an_end),
+        test(registries_that_are_not_as_specified),
+        test(a_whole_that_is_too_large),
+        test(a_session_with_one_byte_too_many),
+        test(a_session_that_is_of_no_use),
+        test(wrong_digests),
     };
     large = fake_fixture_large();
     return large ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
