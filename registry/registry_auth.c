@@ -32,6 +32,7 @@ struct got {
     int64_t early_ns;
     char *source;
     char *identity;
+    uint64_t version; /* of the file with credentials that was asked, or an older one */
 };
 
 static void ask_free(struct ask *ask)
@@ -185,7 +186,7 @@ static int fetch(struct registry_auth *auth, const struct registry_need *need,
 {
     cleanup_registry_credential struct registry_credential credential = {0};
     int rc = registry_credentials_find(auth->credentials, need->host, need->repository,
-                                       need->waiter, &credential, err);
+                                       need->waiter, &credential, &ret->version, err);
     if (rc < 0)
         return rc;
     bool known = rc == 1;
@@ -242,12 +243,12 @@ static bool is_fresh(const struct registry_auth *auth, const struct registry_gra
     return is_usable(auth, grant, grant->early_ns);
 }
 
-/* Forgets what came from another file than the one that is there now. */
-static void notice_file(struct registry_auth *auth, struct registry_gate *gate)
+/* Forgets what came from an older file than the one that was seen. */
+static void notice_file(struct registry_auth *auth, struct registry_gate *gate, uint64_t version)
 {
-    uint64_t version = registry_credentials_version(auth->credentials);
-    if (gate->version != version)
-        registry_grants_drop_all(&auth->grants, gate);
+    if (gate->version >= version)
+        return;
+    registry_grants_drop_all(&auth->grants, gate);
     gate->version = version;
 }
 
@@ -310,12 +311,22 @@ static int keep_failure(struct registry_auth *auth, struct registry_grant *grant
     return err_pass(err, rc, failure);
 }
 
-/* Fetches a value for everybody who waits for it. The lock is let go meanwhile. */
+/* Whether the file has changed since what was fetched began with it. */
+static bool is_of_an_old_file(struct registry_auth *auth, const struct registry_need *need,
+                              uint64_t version)
+{
+    const struct registry_gate *gate = registry_grants_gate(&auth->grants, need->base);
+    return gate && gate->version > version;
+}
+
+/* Fetches a value for everybody who waits for it. The lock is let go meanwhile. 1 when somebody has
+ * noticed another file in that time: then nothing that came from the old one is kept, neither a
+ * value nor a failure. */
 static int renew(struct registry_auth *auth, const struct registry_need *need,
                  struct registry_gate *gate, struct registry_grant *grant, struct err *err)
 {
     cleanup_ask struct ask ask = {.bearer = false};
-    cleanup_got struct got got = {.value = NULL};
+    cleanup_got struct got got = {.version = gate->version};
     struct err failure = ERR_INIT;
     int rc = copy_ask(gate, grant, &ask, err);
     if (rc < 0)
@@ -328,6 +339,8 @@ static int renew(struct registry_auth *auth, const struct registry_need *need,
     pthread_mutex_lock(&auth->lock);
     grant->fetching = false;
     pthread_cond_broadcast(&auth->changed);
+    if (failure.code != ERR_CANCELLED && is_of_an_old_file(auth, need, got.version))
+        return 1;
     if (rc == 0)
         rc = keep(auth, need, grant, &got, &failure);
     return rc < 0 ? keep_failure(auth, grant, rc, &failure, err) : 0;
@@ -355,36 +368,65 @@ static int await(struct registry_auth *auth, const struct registry_need *need,
 static int make_fresh(struct registry_auth *auth, const struct registry_need *need,
                       struct registry_grant *grant, struct err *err)
 {
-    while (!is_fresh(auth, grant)) {
-        if (!grant->fetching) {
-            struct registry_gate *gate = registry_grants_gate(&auth->grants, need->base);
-            return gate ? renew(auth, need, gate, grant, err) : 0;
+    for (int changes = 0; !is_fresh(auth, grant); changes++) {
+        while (grant->fetching) {
+            int rc = await(auth, need, grant, err);
+            if (rc < 0 || is_fresh(auth, grant))
+                return rc;
         }
-        int rc = await(auth, need, grant, err);
-        if (rc < 0)
+        struct registry_gate *gate = registry_grants_gate(&auth->grants, need->base);
+        int rc = gate ? renew(auth, need, gate, grant, err) : 0;
+        if (rc <= 0)
             return rc;
+        if (changes == REGISTRY_AUTH_TRIES)
+            return err_fail(err, ERR_CONFLICT, "%s changes all the time",
+                            registry_credentials_file(auth->credentials));
     }
     return 0;
+}
+
+/* Whether it is known how this origin wants to be asked. */
+static bool is_gated(struct registry_auth *auth, const struct registry_need *need)
+{
+    pthread_mutex_lock(&auth->lock);
+    bool gated = registry_grants_gate(&auth->grants, need->base) != NULL;
+    pthread_mutex_unlock(&auth->lock);
+    return gated;
+}
+
+/* A value for who has seen this version of the file. */
+static int value_of(struct registry_auth *auth, const struct registry_need *need, uint64_t version,
+                    char **ret, struct err *err)
+{
+    struct registry_grant *grant = NULL;
+    struct registry_gate *gate = registry_grants_gate(&auth->grants, need->base);
+    if (!gate)
+        return 0;
+    notice_file(auth, gate, version);
+    int rc = hold_grant(auth, need, &grant, err);
+    if (rc < 0)
+        return rc;
+    rc = make_fresh(auth, need, grant, err);
+    if (rc == 0)
+        rc = copy_text(grant->value, ret, err);
+    registry_grants_release(grant);
+    return rc;
 }
 
 int registry_auth_value(struct registry_auth *auth, const struct registry_need *need, char **ret,
                         struct err *err)
 {
     char *value = NULL;
-    int rc = 0;
-    pthread_mutex_lock(&auth->lock);
-    struct registry_gate *gate = registry_grants_gate(&auth->grants, need->base);
-    if (gate) {
-        struct registry_grant *grant = NULL;
-        notice_file(auth, gate);
-        rc = hold_grant(auth, need, &grant, err);
-        if (rc == 0) {
-            rc = make_fresh(auth, need, grant, err);
-            if (rc == 0)
-                rc = copy_text(grant->value, &value, err);
-            registry_grants_release(grant);
-        }
+    uint64_t version = 0;
+    if (!is_gated(auth, need)) {
+        *ret = NULL;
+        return 0;
     }
+    int rc = registry_credentials_version(auth->credentials, need->waiter, &version, err);
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&auth->lock);
+    rc = value_of(auth, need, version, &value, err);
     pthread_mutex_unlock(&auth->lock);
     if (rc == 0)
         *ret = value;
@@ -451,12 +493,16 @@ static int remember(struct registry_auth *auth, const struct registry_need *need
 {
     struct registry_gate *gate = NULL;
     struct registry_grant *grant = NULL;
+    uint64_t version = 0;
+    int rc = registry_credentials_version(auth->credentials, need->waiter, &version, err);
+    if (rc < 0)
+        return rc;
     pthread_mutex_lock(&auth->lock);
-    int rc = learn(auth, need, challenge, realm, &gate, err);
+    rc = learn(auth, need, challenge, realm, &gate, err);
     if (rc == 0)
         rc = hold_grant(auth, need, &grant, err);
     if (rc == 0) {
-        notice_file(auth, gate);
+        notice_file(auth, gate, version);
         *ret_newer = is_fresh(auth, grant) && (!used || strcmp(grant->value, used) != 0);
         if (!*ret_newer) {
             registry_grants_drop(grant);

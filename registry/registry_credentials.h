@@ -9,11 +9,12 @@
  * and in the credential helpers that it names: the helper of the host, then the one of all hosts,
  * then what stands in the file itself. The environment is read once, when this is opened.
  *
- * The file is read when something is asked for and it is another one than before (device, inode,
- * size, times of change), so a log-in or a rotated password holds from the next look on. States:
+ * The file is read when something is asked for and it is another one than before, so a log-in or a
+ * rotated password holds from the next look on; registry_login_file.h does that, so that a file
+ * system that hangs holds nobody up for long. States:
  *
  *   missing               nobody is logged in: no failure
- *   unreadable, empty, no JSON, of another shape, too large, no regular file
+ *   unreadable, empty, no JSON, of another shape, too large, no regular file, no answer in time
  *                         a failure that names the file, each time, until it is mended: going on
  *                         as nobody would hide why a registry refuses
  *   can be read by others used, with one warning in the log
@@ -40,10 +41,19 @@ void registry_credentials_close(struct registry_credentials *credentials); /* NU
 const char *registry_credentials_file(const struct registry_credentials *credentials);
 
 /* What to log in with at a canonical host[:port], for a repository (NULL: any). 1 and *ret, or 0
- * when there is nothing. */
+ * when there is nothing. *ret_version is that of the file as it was read, or an older one; written
+ * also when a helper fails afterwards. */
 int registry_credentials_find(struct registry_credentials *credentials, const char *host,
                               const char *repository, const struct registry_waiter *waiter,
-                              struct registry_credential *ret, struct err *err);
+                              struct registry_credential *ret, uint64_t *ret_version,
+                              struct err *err);
 
-/* Looks at the file; a number that is another one whenever the file has changed. */
-uint64_t registry_credentials_version(struct registry_credentials *credentials);
+/* Looks at the file: a number that grows whenever the file has changed, and stays what it was where
+ * the file cannot be looked at in time. ERR_CANCELLED when the waiter asks for the end. */
+int registry_credentials_version(struct registry_credentials *credentials,
+                                 const struct registry_waiter *waiter, uint64_t *ret,
+                                 struct err *err);
+
+/* registry_login_file_set_limits(), for tests. */
+void registry_credentials_set_limits(struct registry_credentials *credentials, int64_t look_ms,
+                                     int64_t read_ms);

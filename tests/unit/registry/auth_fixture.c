@@ -1,6 +1,7 @@
 #include "auth_fixture.h"
 
 #include "json_doc.h"
+#include "silent_mount.h"
 
 #include <fnmatch.h>
 #include <setjmp.h>
@@ -22,6 +23,7 @@ int auth_fixture_setup(void **state)
     if (!fixture || scratch_setup((void **)&fixture->scratch) < 0)
         return -1;
     *state = fixture;
+    fixture->silent = -1;
     snprintf(fixture->file, sizeof fixture->file, "%s/auth.json", fixture->scratch->path);
     struct registry_pool_options options = {.auth_file = fixture->file};
     int rc = fake_registry_start(NULL, NULL, &fixture->fake, &err);
@@ -45,6 +47,7 @@ int auth_fixture_setup(void **state)
 int auth_fixture_teardown(void **state)
 {
     struct auth_fixture *fixture = *state;
+    silent_mount_end(fixture->scratch->path, fixture->silent);
     if (fixture->registry)
         remote_close(&fixture->registry->remote);
     registry_pool_close(fixture->pool);

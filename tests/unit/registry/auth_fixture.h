@@ -19,6 +19,7 @@ struct auth_fixture {
     struct quick_time quick;
     char file[128]; /* with credentials; missing at first */
     char base[64];
+    int silent; /* silent_mount.h, over the scratch directory; -1: none */
 };
 
 int auth_fixture_setup(void **state);

@@ -2,13 +2,16 @@
 
 #include "auth_fixture.h"
 #include "registry_secret.h"
+#include "silent_mount.h"
 
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -351,6 +354,8 @@ struct stopped {
     struct auth_fixture *fixture;
     int result;
     struct err err;
+    atomic_bool ends; /* asks for it */
+    atomic_bool over;
 };
 
 static void *ask_and_stop(void *arg)
@@ -393,6 +398,90 @@ static void a_cancelled_fetch_is_nobody_elses_failure(void **state)
         assert_int_equal(workers[i].result, 404);
 }
 
+/* A token that was asked for with the old file is nobody's once the new one was seen: whoever asked
+ * gets one for the new user. */
+static void a_fetch_does_not_outlive_its_file(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    struct worker worker = {.fixture = fixture};
+    static const char *const config =
+        "{'settings':{'auth':'bearer','anonymous':false,'users':{'bob':'" SECRET
+        "','eve':'new'}},'rules':[{'path':'/token*team*app*','nth':1,'delay_ms':600%s}]}";
+    static const char *const answers[] = {"", ",'status':403"};
+    for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+        char text[500];
+        snprintf(text, sizeof text, config, answers[i]);
+        auth_fixture_credentials(fixture, BOB);
+        auth_fixture_config(fixture, text);
+        (void)auth_fixture_pull(fixture, "team/other", NULL);
+        size_t before = auth_fixture_count(fixture, NULL, "/token*team*app*", 0);
+        assert_int_equal(pthread_create(&worker.thread, NULL, pull_once, &worker), 0);
+        while (fake_registry_count(fixture->fake, "GET", "/token*team*app*") == 0)
+            (void)usleep(1000);
+        auth_fixture_credentials(fixture, "{'auths':{'%s':{'username':'eve','password':'new'}}}");
+        assert_int_equal(auth_fixture_pull(fixture, "team/other", NULL), 404);
+        assert_int_equal(pthread_join(worker.thread, NULL), 0);
+        if (worker.result != 404)
+            fail_msg("%s", worker.err.text);
+        assert_int_equal(before, 0);
+        assert_int_equal(auth_fixture_count(fixture, "GET", "/token*team*app*", 0), 2);
+        assert_string_equal(
+            auth_fixture_header(fixture, "GET", "/token*team*app*", 1, "authorization"),
+            "Basic ZXZlOm5ldw==");
+    }
+}
+
+static int stop_when_told(void *arg, uint64_t done, uint64_t total)
+{
+    const struct stopped *stopped = arg;
+    (void)done, (void)total;
+    return atomic_load(&stopped->ends);
+}
+
+/* One who has to log in and cannot, as the file's file system hangs. */
+static void *ask_for_more(void *arg)
+{
+    struct stopped *stopped = arg;
+    struct registry *registry = stopped->fixture->registry;
+    static const char *const scopes[] = {"repository:team/app:pull,push"};
+    struct registry_waiter waiter = {.progress = stop_when_told, .arg = stopped};
+    struct registry_need need = {.http = registry->http,
+                                 .base = registry->base,
+                                 .host = registry->remote.host,
+                                 .repository = "team/app",
+                                 .scopes = scopes,
+                                 .scope_count = 1,
+                                 .waiter = &waiter};
+    cleanup_secret char *value = NULL;
+    stopped->result = registry_auth_value(registry_pool_auth(stopped->fixture->pool), &need, &value,
+                                          &stopped->err);
+    atomic_store(&stopped->over, true);
+    return NULL;
+}
+
+/* It holds up nobody who needs nothing from it, and who needs it can be stopped. */
+static void a_file_that_hangs_holds_nobody_up(void **state)
+{
+    struct auth_fixture *fixture = *state;
+    struct stopped stopped = {.fixture = fixture};
+    pthread_t thread;
+    auth_fixture_credentials(fixture, BOB);
+    auth_fixture_config(fixture, "{'settings':{" BEARER "}}");
+    assert_int_equal(auth_fixture_pull(fixture, "team/app", NULL), 404);
+    fixture->silent = silent_mount_begin(fixture->scratch->path);
+    assert_true(fixture->silent >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_more, &stopped), 0);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(auth_fixture_pull(fixture, "team/app", NULL), 404);
+    assert_false(atomic_load(&stopped.over));
+    atomic_store(&stopped.ends, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(stopped.err.code, ERR_CANCELLED);
+    silent_mount_end(fixture->scratch->path, fixture->silent);
+    fixture->silent = -1;
+    assert_int_equal(auth_fixture_push(fixture, "team/app", NULL, NULL), 202);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, auth_fixture_setup, auth_fixture_teardown)
 
 int main(void)
@@ -417,6 +506,8 @@ int main(void)
         TEST(many_threads_ask_for_one_token),
         TEST(who_waits_gets_the_failure),
         TEST(a_cancelled_fetch_is_nobody_elses_failure),
+        TEST(a_fetch_does_not_outlive_its_file),
+        TEST(a_file_that_hangs_holds_nobody_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

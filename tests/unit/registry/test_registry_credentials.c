@@ -1,8 +1,10 @@
 #include "registry_credentials.h"
 
+#include "clock.h"
 #include "fdio.h"
 #include "registry_docker_config.h"
 #include "scratch.h"
+#include "silent_mount.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -15,6 +17,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -24,6 +27,7 @@ struct fixture {
     struct scratch *scratch;
     struct registry_credentials *credentials;
     char file[128];
+    int silent; /* silent_mount.h, over the scratch directory; -1: none */
 };
 
 static int setup(void **state)
@@ -32,13 +36,21 @@ static int setup(void **state)
     if (!fixture || scratch_setup((void **)&fixture->scratch) < 0)
         return -1;
     snprintf(fixture->file, sizeof fixture->file, "%s/auth.json", fixture->scratch->path);
+    fixture->silent = -1;
     *state = fixture;
     return registry_credentials_open(fixture->file, &fixture->credentials, NULL);
+}
+
+static void let_go(struct fixture *fixture)
+{
+    silent_mount_end(fixture->scratch->path, fixture->silent);
+    fixture->silent = -1;
 }
 
 static int teardown(void **state)
 {
     struct fixture *fixture = *state;
+    let_go(fixture);
     registry_credentials_close(fixture->credentials);
     int rc = scratch_teardown((void **)&fixture->scratch);
     free(fixture);
@@ -58,19 +70,29 @@ static void put(struct fixture *fixture, const char *text)
 static void check_user(struct fixture *fixture, const char *user)
 {
     cleanup_registry_credential struct registry_credential found = {0};
+    uint64_t version;
     struct err err = ERR_INIT;
-    int rc = registry_credentials_find(fixture->credentials, "h", "a/b", NULL, &found, &err);
+    int rc =
+        registry_credentials_find(fixture->credentials, "h", "a/b", NULL, &found, &version, &err);
     const char *have = rc == 0 ? "-" : rc == 1 ? found.username : err.text;
     if (strcmp(have, user) != 0)
         fail_msg("'%s' is not '%s'", have, user);
 }
 
+static uint64_t version_of(struct fixture *fixture)
+{
+    uint64_t version;
+    assert_int_equal(registry_credentials_version(fixture->credentials, NULL, &version, NULL), 0);
+    return version;
+}
+
 static struct err must_fail(struct fixture *fixture)
 {
     cleanup_registry_credential struct registry_credential found = {0};
+    uint64_t version;
     struct err err = ERR_INIT;
-    assert_true(registry_credentials_find(fixture->credentials, "h", "a/b", NULL, &found, &err) <
-                0);
+    assert_true(registry_credentials_find(fixture->credentials, "h", "a/b", NULL, &found, &version,
+                                          &err) < 0);
     assert_non_null(strstr(err.text, fixture->file));
     assert_null(strstr(err.text, SECRET));
     return err;
@@ -87,15 +109,15 @@ static void a_file_is_read_when_it_is_there(void **state)
 static void a_changed_file_is_read_again(void **state)
 {
     struct fixture *fixture = *state;
-    uint64_t missing = registry_credentials_version(fixture->credentials);
+    uint64_t missing = version_of(fixture);
     put(fixture, "{\"auths\":{\"h\":{\"username\":\"u1\"}}}");
-    uint64_t first = registry_credentials_version(fixture->credentials);
+    uint64_t first = version_of(fixture);
     assert_true(first != missing);
     check_user(fixture, "u1");
-    assert_int_equal(registry_credentials_version(fixture->credentials), first);
+    assert_int_equal(version_of(fixture), first);
     put(fixture, "{\"auths\":{\"h\":{\"username\":\"u2\"}}}"); /* of the same size */
     check_user(fixture, "u2");
-    assert_true(registry_credentials_version(fixture->credentials) != first);
+    assert_true(version_of(fixture) != first);
     /* In place, with its time set back. */
     static const char third[] = "{\"auths\":{\"h\":{\"username\":\"u3\"}}}";
     scratch_write(fixture->scratch, "auth.json", third, sizeof third - 1);
@@ -104,7 +126,7 @@ static void a_changed_file_is_read_again(void **state)
     check_user(fixture, "u3");
     assert_int_equal(unlink(fixture->file), 0);
     check_user(fixture, "-");
-    assert_true(registry_credentials_version(fixture->credentials) != first);
+    assert_true(version_of(fixture) != first);
 }
 
 static void broken_files_are_failures_until_they_are_mended(void **state)
@@ -170,8 +192,10 @@ static void a_file_that_cannot_be_read_is_a_failure(void **state)
         if (setgid(65534) < 0 || setuid(65534) < 0)
             _exit(9);
         cleanup_registry_credential struct registry_credential found = {0};
+        uint64_t version;
         struct err err = ERR_INIT;
-        int rc = registry_credentials_find(fixture->credentials, "h", NULL, NULL, &found, &err);
+        int rc = registry_credentials_find(fixture->credentials, "h", NULL, NULL, &found, &version,
+                                           &err);
         _exit(rc < 0 && err.code == ERR_DENIED && strstr(err.text, fixture->file) ? 0 : 1);
     }
     int status;
@@ -205,6 +229,68 @@ static void readers_are_warned_of_once(void **state)
     assert_null(strstr(line, "dTpw"));
 }
 
+/* --- a file system that hangs --- */
+
+static void hang(struct fixture *fixture)
+{
+    fixture->silent = silent_mount_begin(fixture->scratch->path);
+    assert_true(fixture->silent >= 0);
+}
+
+static int stop_at_third(void *arg, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return ++*(int *)arg == 3;
+}
+
+/* Nobody waits for it longer than the limit, and who is told to stop stops before. */
+static void a_file_system_that_hangs_is_no_reason_to_wait(void **state)
+{
+    struct fixture *fixture = *state;
+    int asked = 0;
+    struct registry_waiter waiter = {.progress = stop_at_third, .arg = &asked};
+    cleanup_registry_credential struct registry_credential found = {0};
+    struct err err = ERR_INIT;
+    uint64_t version;
+    put(fixture, "{\"auths\":{\"h\":{\"auth\":\"dTpw\"}}}");
+    check_user(fixture, "u");
+    uint64_t before = version_of(fixture);
+    hang(fixture);
+    registry_credentials_set_limits(fixture->credentials, 300, 60 * 1000);
+    int64_t start_ms = clock_now_ms();
+    assert_int_equal(version_of(fixture), before);
+    int64_t first_ms = clock_now_ms();
+    assert_in_range(first_ms - start_ms, 300, 3000);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(version_of(fixture), before);
+    assert_in_range(clock_now_ms() - first_ms, 0, 200);
+    assert_true(registry_credentials_find(fixture->credentials, "h", NULL, &waiter, &found,
+                                          &version, &err) < 0);
+    assert_int_equal(err.code, ERR_CANCELLED);
+    registry_credentials_set_limits(fixture->credentials, 300, 300);
+    struct err failure = must_fail(fixture);
+    assert_int_equal(failure.code, ERR_IO);
+    assert_non_null(strstr(failure.hint, "does not answer"));
+    let_go(fixture);
+    registry_credentials_set_limits(fixture->credentials, 10000, 10000);
+    check_user(fixture, "u");
+    put(fixture, "{\"auths\":{\"h\":{\"username\":\"v\"}}}");
+    check_user(fixture, "v");
+    assert_true(version_of(fixture) > before);
+}
+
+/* Closing does not wait for it either. */
+static void what_hangs_can_be_left(void **state)
+{
+    struct fixture *fixture = *state;
+    hang(fixture);
+    registry_credentials_set_limits(fixture->credentials, 100, 100);
+    (void)must_fail(fixture);
+    registry_credentials_close(fixture->credentials);
+    fixture->credentials = NULL;
+    let_go(fixture);
+}
+
 /* --- where the file is --- */
 
 static void check_file(const char *option, const char *wanted)
@@ -233,8 +319,10 @@ static void the_environment_says_which_file(void **state)
     check_file(NULL, "");
     struct registry_credentials *credentials = NULL;
     cleanup_registry_credential struct registry_credential found = {0};
+    uint64_t version;
     assert_int_equal(registry_credentials_open(NULL, &credentials, NULL), 0);
-    assert_int_equal(registry_credentials_find(credentials, "h", NULL, NULL, &found, NULL), 0);
+    assert_int_equal(
+        registry_credentials_find(credentials, "h", NULL, NULL, &found, &version, NULL), 0);
     registry_credentials_close(credentials);
 }
 
@@ -306,6 +394,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(large_files_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_cannot_be_read_is_a_failure, setup, teardown),
         cmocka_unit_test_setup_teardown(readers_are_warned_of_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_system_that_hangs_is_no_reason_to_wait, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_hangs_can_be_left, setup, teardown),
         cmocka_unit_test_setup_teardown(helpers_come_before_the_file, setup, teardown),
         cmocka_unit_test(the_environment_says_which_file),
     };
