@@ -72,14 +72,29 @@ static void count(_Atomic uint64_t *counter, bool before, bool now)
         atomic_fetch_sub(counter, 1);
 }
 
+static void note_change(struct chunk_io *io, uint64_t chunk, uint32_t old, uint32_t word)
+{
+    chunk_io_mark_group(io, chunk);
+    count(&io->live->header->local_chunks, is_local(old), is_local(word));
+    count(&io->live->header->absent_chunks, is_absent(old), is_absent(word));
+}
+
 void chunk_io_change(struct chunk_io *io, uint64_t chunk, enum volume_state state, uint32_t mask,
                      uint32_t bits)
 {
     uint32_t word = live_word(state, mask) | LIVE_WORD_UNLOGGED | bits | io->tag;
-    uint32_t old = atomic_exchange(&io->live->words[chunk], word);
-    chunk_io_mark_group(io, chunk);
-    count(&io->live->header->local_chunks, is_local(old), is_local(word));
-    count(&io->live->header->absent_chunks, is_absent(old), is_absent(word));
+    note_change(io, chunk, atomic_exchange(&io->live->words[chunk], word), word);
+}
+
+void chunk_io_complete(struct chunk_io *io, uint64_t chunk, enum volume_state state)
+{
+    uint32_t old = chunk_io_word(io, chunk);
+    uint32_t word;
+    do /* varved may change the bit TOUCHED meanwhile */
+        word = live_word(state, state == VOLUME_ZERO ? 0 : VOLUME_MASK_ALL) | LIVE_WORD_UNLOGGED |
+               (old & (LIVE_WORD_TOUCHED | LIVE_WORD_TAG));
+    while (!atomic_compare_exchange_weak(&io->live->words[chunk], &old, word));
+    note_change(io, chunk, old, word);
 }
 
 /* Reads what is in `data`. */

@@ -39,7 +39,13 @@ int chunk_io_hand_down(struct chunk_io *io, unsigned position);
  * from LIVE_WORD_TOUCHED), unlogged, and keeps the counters and the summary up. */
 void chunk_io_change(struct chunk_io *io, uint64_t chunk, enum volume_state state, uint32_t mask,
                      uint32_t bits);
+/* An absent chunk, whose lock is held exclusively, has all its bytes now (or none): the new state,
+ * unlogged. When it was last written stays what it was. */
+void chunk_io_complete(struct chunk_io *io, uint64_t chunk, enum volume_state state);
 void chunk_io_mark_group(struct chunk_io *io, uint64_t chunk);
+
+/* Writes all of it; `iov` is used up. */
+int chunk_io_write_vector(int fd, struct iovec *iov, int count, uint64_t offset);
 
 /* A chunk that stays changed was written to. */
 void chunk_io_touch(struct chunk_io *io, uint64_t chunk);

@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-static int write_vector(int fd, struct iovec *iov, int count, uint64_t offset)
+int chunk_io_write_vector(int fd, struct iovec *iov, int count, uint64_t offset)
 {
     while (count > 0) {
         ssize_t got = pwritev(fd, iov, count, (off_t)offset);
@@ -87,7 +87,7 @@ static int write_locked(struct chunk_io *io, const void *buffer, size_t len, uin
     iov[count++] = (struct iovec){(void *)buffer, len};
     if (after > 0)
         iov[count++] = (struct iovec){(void *)chunk_io_zeros, after};
-    int rc = write_vector(io->data_fd, iov, count, offset - before);
+    int rc = chunk_io_write_vector(io->data_fd, iov, count, offset - before);
     atomic_store(&io->dirty, true);
     if (rc == 0)
         rc = FAULT_POINT("volume.data-written", NULL);

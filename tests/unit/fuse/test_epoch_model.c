@@ -9,7 +9,10 @@
 #include "epoch_read.h"
 #include "fault.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <setjmp.h>
@@ -20,16 +23,19 @@
 #include <cmocka.h>
 
 #define SIZE   VOLUME_SIZE_MIN
-#define REMOTE UINT32_MAX /* the number of a block that only the remote has */
+#define REMOTE UINT32_MAX /* the number of a block that was never written */
+/* The number that the remote has for it. */
+#define REMOTE_NUMBER(block) (UINT32_C(0x40000000) + (uint32_t)(block))
 
 enum {
-    CHUNKS = 12, /* that are used */
+    CHUNKS = 24, /* that are used */
     ABSENT = 8,  /* the first that begins absent */
-    ABSENT_CHUNKS = 3,
+    ABSENT_CHUNKS = 14,
     BLOCKS = CHUNKS * VOLUME_CHUNK_BLOCKS,
     LONGEST = 40, /* blocks of one write */
-    STEPS = 250,
-    STEPS_LONG = 30000,
+    RUNS = 4,     /* each on a volume of its own, as absent chunks do not come back */
+    STEPS = 70,
+    STEPS_LONG = 7500,
     KILLED = 9, /* exit status of a child that was killed */
     NAMES = 32,
 };
@@ -46,13 +52,14 @@ struct model {
     struct chunk_site site;
     uint32_t blocks[BLOCKS];
     uint64_t last[CHUNKS]; /* epoch of the last write */
+    bool filled[CHUNKS];
     struct snapshot open[LIVE_EPOCHS_OPEN_MAX];
     uint64_t clean;
     uint64_t tokens;
     uint32_t *buffer;
     uint64_t random;
     uint32_t next;
-    uint64_t cuts, kills, checks, checkpoints, dones;
+    uint64_t cuts, kills, checks, checkpoints, dones, fills, merges;
 };
 
 /* An operation, as it can be done once more. */
@@ -62,8 +69,9 @@ struct operation {
         DISCARD,
         CUT,
         RELEASE,
+        FILL,
     } kind;
-    uint64_t from, count; /* blocks */
+    uint64_t from, count; /* blocks; of a fill all of a chunk */
     uint64_t token, epoch;
     uint32_t uses;
 };
@@ -135,6 +143,8 @@ static void check_chunk(struct model *model, struct epoch_reader *reader,
         bool is_here = what.state != VOLUME_ABSENT || (what.mask >> i & 1);
         if (!is_here && number == REMOTE)
             continue;
+        if (number == REMOTE)
+            number = REMOTE_NUMBER(chunk * VOLUME_CHUNK_BLOCKS + i);
         const uint32_t *block = words + i * BLOCK_MODEL_WORDS;
         if (!is_here || block[0] != number || block[BLOCK_MODEL_WORDS - 1] != number)
             fail_msg("epoch %llu, chunk %llu, block %llu: %u%s instead of %u",
@@ -167,10 +177,11 @@ static void check_now(struct model *model)
 {
     for (uint64_t i = 0; i < BLOCKS; i++) {
         uint32_t *words = model->buffer;
+        bool is_remote = model->blocks[i] == REMOTE;
         int rc = chunk_io_read(&model->site.io, words, VOLUME_BLOCK, i * VOLUME_BLOCK);
-        assert_int_equal(rc, model->blocks[i] == REMOTE ? -EAGAIN : 0);
+        assert_int_equal(rc, is_remote && !model->filled[i / VOLUME_CHUNK_BLOCKS] ? -EAGAIN : 0);
         if (rc == 0)
-            assert_int_equal(words[7], model->blocks[i]);
+            assert_int_equal(words[7], is_remote ? REMOTE_NUMBER(i) : model->blocks[i]);
     }
 }
 
@@ -188,6 +199,8 @@ static int perform(struct model *model, const struct operation *operation, uint6
         return chunk_io_discard(io, len, offset);
     case CUT:
         return chunk_io_cut(io, operation->token, operation->uses, ret_epoch, NULL);
+    case FILL:
+        return chunk_io_fill(io, operation->from / VOLUME_CHUNK_BLOCKS, model->buffer);
     case RELEASE:
     default:
         return chunk_io_release(io, operation->epoch, NULL);
@@ -198,6 +211,8 @@ static void fill(struct model *model, const struct operation *operation)
 {
     for (uint64_t i = 0; operation->kind == WRITE && i < operation->count; i++)
         block_model_fill(model->buffer + i * BLOCK_MODEL_WORDS, model->next + (uint32_t)i);
+    for (uint64_t i = 0; operation->kind == FILL && i < operation->count; i++)
+        block_model_fill(model->buffer + i * BLOCK_MODEL_WORDS, REMOTE_NUMBER(operation->from + i));
 }
 
 /* A worker that dies at the `hits`-th fault point of the operation, if it has so many. */
@@ -269,6 +284,21 @@ static void do_blocks(struct model *model, int kind)
     note_blocks(model, &operation);
 }
 
+/* Any chunk: one that is not absent any more is left alone. */
+static void do_fill(struct model *model)
+{
+    uint64_t chunk = ABSENT + random_below(model, ABSENT_CHUNKS);
+    const struct operation operation = {
+        .kind = FILL, .from = chunk * VOLUME_CHUNK_BLOCKS, .count = VOLUME_CHUNK_BLOCKS};
+    enum volume_state before = live_word_state(atomic_load(&model->site.live.words[chunk]));
+    (void)do_operation(model, &operation);
+    if (before == VOLUME_ABSENT) {
+        model->fills++;
+        model->merges += !is_remote(model->blocks, chunk);
+    }
+    model->filled[chunk] = true;
+}
+
 static struct snapshot *choose_snapshot(struct model *model, bool open)
 {
     size_t from = random_below(model, LIVE_EPOCHS_OPEN_MAX);
@@ -336,10 +366,12 @@ static void do_done(struct model *model)
 static void step(struct model *model)
 {
     uint64_t kind = random_below(model, 100);
-    if (kind < 45)
+    if (kind < 42)
         do_blocks(model, WRITE);
-    else if (kind < 60)
+    else if (kind < 54)
         do_blocks(model, DISCARD);
+    else if (kind < 60)
+        do_fill(model);
     else if (kind < 75)
         do_cut(model);
     else if (kind < 88)
@@ -358,10 +390,10 @@ static void step(struct model *model)
 static void assert_names(void)
 {
     static const char *const wanted[] = {
-        "volume.aside-written", "volume.aside-set",   "volume.tag-set",
-        "volume.data-written",  "volume.state-set",   "volume.discard-state-set",
-        "volume.cut-opening",   "volume.cut-counted", "volume.epoch-released",
-        "volume.aside-removed",
+        "volume.aside-written", "volume.aside-set",    "volume.tag-set",
+        "volume.data-written",  "volume.state-set",    "volume.discard-state-set",
+        "volume.cut-opening",   "volume.cut-counted",  "volume.epoch-released",
+        "volume.aside-removed", "volume.fill-written", "volume.fill-set",
     };
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
         bool found = false;
@@ -372,30 +404,55 @@ static void assert_names(void)
     }
 }
 
+static void begin(struct model *model, struct scratch *scratch, unsigned run)
+{
+    char name[16];
+    (void)snprintf(name, sizeof name, "run-%u", run);
+    assert_int_equal(mkdirat(scratch->fd, name, 0700), 0);
+    int fd = openat(scratch->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    memset(model->blocks, 0, sizeof model->blocks);
+    memset(model->last, 0, sizeof model->last);
+    memset(model->filled, 0, sizeof model->filled);
+    memset(model->open, 0, sizeof model->open);
+    model->clean = 0;
+    model->random = 20261130 + run;
+    model->next = 1;
+    chunk_site_make_absent(&model->site, scratch, fd, SIZE, ABSENT, ABSENT_CHUNKS);
+    for (uint64_t i = ABSENT * VOLUME_CHUNK_BLOCKS;
+         i < (ABSENT + ABSENT_CHUNKS) * VOLUME_CHUNK_BLOCKS; i++)
+        model->blocks[i] = REMOTE;
+}
+
+static void end(struct model *model)
+{
+    check_all(model);
+    check_now(model);
+    chunk_site_leave(&model->site);
+    (void)close(model->site.dir_fd);
+}
+
 static void test_model(void **state)
 {
     struct model *model = calloc(1, sizeof *model);
     assert_non_null(model);
-    struct scratch *scratch = *state;
-    model->random = 20261130;
-    model->next = 1;
     model->buffer = chunk_site_buffer(LONGEST);
-    chunk_site_make_absent(&model->site, scratch, scratch->fd, SIZE, ABSENT, ABSENT_CHUNKS);
-    for (uint64_t i = ABSENT * VOLUME_CHUNK_BLOCKS;
-         i < (ABSENT + ABSENT_CHUNKS) * VOLUME_CHUNK_BLOCKS; i++)
-        model->blocks[i] = REMOTE;
     int steps = block_model_is_long() ? STEPS_LONG : STEPS;
-    for (int i = 0; i < steps; i++)
-        step(model);
-    check_all(model);
-    check_now(model);
-    print_message("# %llu cuts, %llu kills, %llu chunks checked, %llu checkpoints, %llu read\n",
+    for (unsigned run = 0; run < RUNS; run++) {
+        begin(model, *state, run);
+        for (int i = 0; i < steps; i++)
+            step(model);
+        end(model);
+    }
+    print_message("# %llu cuts, %llu kills, %llu chunks checked, %llu checkpoints, %llu read, "
+                  "%llu fills, %llu of them merged\n",
                   (unsigned long long)model->cuts, (unsigned long long)model->kills,
                   (unsigned long long)model->checks, (unsigned long long)model->checkpoints,
-                  (unsigned long long)model->dones);
+                  (unsigned long long)model->dones, (unsigned long long)model->fills,
+                  (unsigned long long)model->merges);
     assert_true(model->cuts > 15 && model->kills > 100 && model->checkpoints > 3);
+    assert_true(model->fills > 10 && model->merges > 2 && model->fills > model->merges);
     assert_names();
-    chunk_site_leave(&model->site);
     free(model->buffer);
     free(model);
 }
