@@ -182,6 +182,29 @@ static int read_pieces(struct chunk_io *io, uint8_t *buffer, uint64_t offset, ui
     return 0;
 }
 
+static uint64_t find_absent(const struct chunk_io *io, uint64_t offset, uint64_t end,
+                            uint64_t *ret_first)
+{
+    while (offset < end && source_of(io, offset, chunk_end(offset, end)) != SOURCE_REMOTE)
+        offset = chunk_end(offset, end);
+    uint64_t first = offset / VOLUME_CHUNK;
+    uint64_t count = 0;
+    for (; offset < end && source_of(io, offset, chunk_end(offset, end)) == SOURCE_REMOTE; count++)
+        offset = chunk_end(offset, end);
+    *ret_first = first;
+    return count;
+}
+
+uint64_t chunk_io_find_absent(struct chunk_io *io, uint64_t len, uint64_t offset,
+                              uint64_t *ret_first)
+{
+    (void)pthread_rwlock_rdlock(&io->gate);
+    uint64_t count =
+        chunk_io_check(io, len, offset) == 0 ? find_absent(io, offset, offset + len, ret_first) : 0;
+    (void)pthread_rwlock_unlock(&io->gate);
+    return count;
+}
+
 int chunk_io_read(struct chunk_io *io, void *buffer, size_t len, uint64_t offset)
 {
     (void)pthread_rwlock_rdlock(&io->gate);

@@ -139,9 +139,13 @@ int chunk_io_end(struct chunk_io *io, struct chunk_io_step *step, int result);
 /* Both punch and zeroing: the range reads as zeros afterwards. Whole chunks give their room back,
  * parts of one are overwritten. */
 int chunk_io_discard(struct chunk_io *io, uint64_t len, uint64_t offset);
-/* What only the remote had of a chunk: its VOLUME_CHUNK bytes, aligned to blocks, or NULL when it is
- * zero. The blocks that are not here are written, and then it is clean, or changed when some were
- * written before. A chunk that is not absent is left alone: 0. -EINVAL: the volume has no such
+/* The first stretch of chunks of which a read of the range would need blocks that only the remote
+ * has: its first one in *ret_first, and how many there are; 0: none. */
+uint64_t chunk_io_find_absent(struct chunk_io *io, uint64_t len, uint64_t offset,
+                              uint64_t *ret_first);
+/* What only the remote had of a chunk: its VOLUME_CHUNK bytes, aligned to blocks, or NULL when it
+ * is zero. The blocks that are not here are written, and then it is clean, or changed when some
+ * were written before. A chunk that is not absent is left alone: 0. -EINVAL: the volume has no such
  * chunk. -ENOSPC, -EDQUOT: nothing has changed. -EIO too once the volume is finished. */
 int chunk_io_fill(struct chunk_io *io, uint64_t chunk, const void *bytes);
 /* The flush. 0 when everything that was answered before the call is on disk with its map. */

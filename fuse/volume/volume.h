@@ -7,8 +7,9 @@
  *   region, locked           buffers, spares, stacks (volume_resident.h), rings
  *   session                  INIT recorded or replayed (volume_session.h)
  *   confined                 the directory's owner, no rights, few system calls (volume_confine.h)
- *   threads                  VOLUME_THREADS serve, one does what the control socket asks for, the
- *                            first one is the control loop
+ *   threads                  VOLUME_THREADS serve, one does what the control socket asks for, one
+ *                            takes absent chunks (volume_fetch_io.h), the first one is the control
+ *                            loop
  *
  * Two mappings of the live map: `header` stays where it is, and is what everybody counts in; the
  * one with the words belongs to chunk_io and moves when the volume grows.
@@ -16,6 +17,7 @@
 #pragma once
 
 #include "chunk_io.h"
+#include "volume_fetch_io.h"
 #include "volume_queue.h"
 #include "volume_resident.h"
 #include "volume_session.h"
@@ -33,6 +35,7 @@ struct volume {
     struct chunk_io io;
     struct volume_resident resident;
     struct volume_queue queue;
+    struct volume_fetch_io fetch;
     struct volume_session session;
     pthread_mutex_t open_lock; /* around counting an OPEN or RELEASE and its answer */
 };

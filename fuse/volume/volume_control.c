@@ -195,6 +195,14 @@ static bool stop(struct volume_control *control, struct volume_peer *peer)
     return true;
 }
 
+/* From the answer on this is a connection of another kind, and another thread's. */
+static void hand_over(struct volume_control *control, struct volume_peer *peer)
+{
+    send_answer(control, peer, 0, "");
+    volume_fetch_io_connect(&control->volume->fetch, peer->fd);
+    peer->fd = -1;
+}
+
 static void pass_on(struct volume_control *control, struct volume_peer *peer)
 {
     (void)pthread_mutex_lock(&control->lock);
@@ -229,6 +237,9 @@ static bool serve_peer(struct volume_control *control, struct volume_peer *peer)
     case VOLUME_WIRE_CUT:
     case VOLUME_WIRE_RELEASE:
         pass_on(control, peer);
+        return false;
+    case VOLUME_WIRE_FETCH:
+        hand_over(control, peer);
         return false;
     case VOLUME_WIRE_STOP:
         return stop(control, peer);

@@ -3,7 +3,8 @@
  * volume_control_run() is the main thread: it accepts, receives and answers what needs no disk, and
  * writes the heartbeat each second. So the heartbeat says that this loop turns, and a disk that
  * hangs is not taken for a worker that does. What needs the disk (FLUSH, RESIZE, CLOSE) is done by
- * one more thread, in the order in which it came, and answered by it.
+ * one more thread, in the order in which it came, and answered by it. A connection on which FETCH
+ * was asked for is given away (volume_fetch_io.h).
  *
  * Peers must be root; others are hung up on. At most VOLUME_CONTROL_PEERS at once, further ones
  * wait in the socket's queue. A message that is cut, or of another magic or version, ends its

@@ -59,7 +59,7 @@ static struct gate confined = {.lock = PTHREAD_MUTEX_INITIALIZER,
                                .opened = PTHREAD_COND_INITIALIZER};
 static struct gate begun = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
 static struct server servers[VOLUME_THREADS];
-static pthread_attr_t stacks[VOLUME_THREADS + 1];
+static pthread_attr_t stacks[VOLUME_THREADS + 2];
 
 static bool is_connected(void)
 {
@@ -164,12 +164,15 @@ static struct volume_ring *make_ring(void)
 
 static int make_memory(struct err *err)
 {
-    const size_t threads = VOLUME_THREADS + 1;
-    size_t bytes = volume_queue_bytes() + threads * volume_resident_stack_bytes();
+    const size_t threads = ARRAY_SIZE(stacks);
+    size_t bytes =
+        volume_queue_bytes() + volume_fetch_io_bytes() + threads * volume_resident_stack_bytes();
     int rc = volume_resident_map(bytes, &volume.resident, err);
     if (rc == 0)
         rc = volume_queue_init(&volume.queue, &volume.io, volume.header, volume_ops_answer, NULL,
                                &volume.resident, err);
+    if (rc == 0)
+        rc = volume_fetch_io_init(&volume.fetch, &volume.queue, &volume.resident, err);
     for (size_t i = 0; rc == 0 && i < VOLUME_THREADS; i++) {
         servers[i] = (struct server){.first = i == 0};
         rc = volume_queue_slot(&volume.queue, make_ring(), &servers[i].slot, err);
@@ -249,13 +252,20 @@ static void *do_control(void *arg)
     return NULL;
 }
 
+static void *do_fetch(void *arg)
+{
+    pass_gate(&begun);
+    volume_fetch_io_run(arg);
+    return NULL;
+}
+
 static int start_threads(struct err *err)
 {
     pthread_t ignored;
     const pthread_attr_t *stack = stacks;
-    int rc = 0;
+    int rc = pthread_create(&ignored, stack++, do_control, &control);
     if (rc == 0)
-        rc = pthread_create(&ignored, stack++, do_control, &control);
+        rc = pthread_create(&ignored, stack++, do_fetch, &volume.fetch);
     /* The first one last: the others wait for it. */
     for (size_t i = VOLUME_THREADS; rc == 0 && i-- > 0;)
         rc = pthread_create(&ignored, stack++, serve, &servers[i]);

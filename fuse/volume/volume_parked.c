@@ -2,6 +2,7 @@
 #include "volume_queue_parts.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 /* What the live map says about waiting. */
 static void show(struct volume_queue *queue)
@@ -64,7 +65,8 @@ struct volume_task *volume_parked_make(struct volume_slot *slot, const struct vo
         return NULL;
     queue->free_tasks = made->next;
     *made = *task;
-    made->running = false;
+    made->running = made->due = false;
+    made->told = 0;
     made->buffer = NULL;
     if (payload) {
         made->buffer = slot->buffer;
@@ -88,6 +90,25 @@ void volume_parked_wake(struct volume_queue *queue)
     (void)pthread_cond_signal(&queue->changed);
 }
 
+/* Somebody is to bring what a read waits for. */
+static void tell(const struct volume_queue *queue)
+{
+    const uint64_t one = 1;
+    ssize_t n = queue->tell_fd >= 0 ? write(queue->tell_fd, &one, sizeof one) : 0;
+    (void)n; /* the counter is full: he knows */
+}
+
+void volume_parked_here(struct volume_queue *queue, struct volume_task *task, bool waits)
+{
+    if (waits && !task->running) {
+        append(queue, &queue->absent_here, task);
+        tell(queue);
+    } else if (!waits && task->running) {
+        remove_task(queue, &queue->absent_here, task);
+    }
+    task->running = waits;
+}
+
 void volume_parked_add(struct volume_queue *queue, struct volume_tasks *list,
                        struct volume_task *task)
 {
@@ -98,6 +119,8 @@ void volume_parked_add(struct volume_queue *queue, struct volume_tasks *list,
     if (list == &queue->absent && list->count == 0)
         queue->absent_retry_ns = retry;
     append(queue, list, task);
+    if (list == &queue->absent)
+        tell(queue);
     volume_parked_wake(queue);
 }
 
@@ -120,6 +143,15 @@ static struct volume_task *first_idle(const struct volume_tasks *list)
 {
     for (struct volume_task *task = list->first; task; task = task->next)
         if (!task->running)
+            return task;
+    return NULL;
+}
+
+/* Something that it waits for has come. */
+static struct volume_task *first_due(const struct volume_tasks *list)
+{
+    for (struct volume_task *task = list->first; task; task = task->next)
+        if (!task->running && task->due)
             return task;
     return NULL;
 }
@@ -193,6 +225,9 @@ struct volume_task *volume_parked_due(struct volume_queue *queue, struct volume_
     }
     if (!task) {
         *ret_list = &queue->absent;
+        task = first_due(&queue->absent);
+    }
+    if (!task) {
         task = due_retry(queue, &queue->absent, false, &queue->absent_retry_ns, now, &until);
     }
     *ret_until = until;
@@ -203,6 +238,7 @@ void volume_parked_try(struct volume_queue *queue, struct volume_tasks *list,
                        struct volume_task *task)
 {
     task->running = true;
+    task->due = false;
     volume_parked_watch(queue);
     bool stopped = queue->stopped;
     (void)pthread_mutex_unlock(&queue->lock);
@@ -233,4 +269,58 @@ void volume_parked_try(struct volume_queue *queue, struct volume_tasks *list,
     volume_queue_answer(queue, task, result);
     (void)pthread_mutex_lock(&queue->lock);
     volume_parked_free(queue, task);
+}
+
+/* Absent chunks */
+
+void volume_queue_tell(struct volume_queue *queue, int fd)
+{
+    (void)pthread_mutex_lock(&queue->lock);
+    queue->tell_fd = fd;
+    (void)pthread_mutex_unlock(&queue->lock);
+}
+
+static struct volume_task *first_untold(const struct volume_tasks *list, uint64_t connection)
+{
+    for (struct volume_task *task = list->first; task; task = task->next)
+        if (task->told != connection)
+            return task;
+    return NULL;
+}
+
+bool volume_queue_next_absent(struct volume_queue *queue, uint64_t connection, uint64_t *ret_offset,
+                              uint64_t *ret_len)
+{
+    (void)pthread_mutex_lock(&queue->lock);
+    struct volume_task *task = first_untold(&queue->absent, connection);
+    if (!task)
+        task = first_untold(&queue->absent_here, connection);
+    if (task) {
+        task->told = connection;
+        *ret_offset = task->offset;
+        *ret_len = task->len;
+    }
+    (void)pthread_mutex_unlock(&queue->lock);
+    return task != NULL;
+}
+
+/* Marks those that wait for the chunk. */
+static bool mark_due(const struct volume_tasks *list, uint64_t chunk)
+{
+    bool some = false;
+    for (struct volume_task *task = list->first; task; task = task->next)
+        if (task->offset / VOLUME_CHUNK <= chunk &&
+            chunk <= (task->offset + task->len - 1) / VOLUME_CHUNK)
+            some = task->due = true;
+    return some;
+}
+
+void volume_queue_filled(struct volume_queue *queue, uint64_t chunk)
+{
+    (void)pthread_mutex_lock(&queue->lock);
+    if (mark_due(&queue->absent, chunk))
+        volume_parked_wake(queue);
+    if (mark_due(&queue->absent_here, chunk))
+        (void)pthread_cond_broadcast(&queue->retried);
+    (void)pthread_mutex_unlock(&queue->lock);
 }

@@ -48,6 +48,7 @@ int volume_queue_init(struct volume_queue *queue, struct chunk_io *io,
     queue->header = header;
     queue->answer = answer;
     queue->arg = arg;
+    queue->tell_fd = -1;
     volume_pace_init(&queue->pace);
     int rc = init_locks(queue);
     if (rc != 0)
@@ -186,16 +187,23 @@ static void wait_here(struct volume_slot *slot, const struct volume_task *task,
                       struct volume_tasks *list)
 {
     struct volume_queue *queue = slot->queue;
+    struct volume_task here = *task; /* as whoever brings absent chunks finds it */
     int result = 0;
+    volume_parked_here(queue, &here, list == &queue->absent);
     while (list && !volume_queue_is_hopeless(queue, task)) {
-        if (park(slot, list, task)) /* a buffer has become free meanwhile */
+        if (park(slot, list, task)) { /* a buffer has become free meanwhile */
+            volume_parked_here(queue, &here, false);
             return;
-        wait_until(queue, &queue->retried, volume_queue_now() + VOLUME_RETRY_MS * NS_PER_MS);
+        }
+        if (!here.due)
+            wait_until(queue, &queue->retried, volume_queue_now() + VOLUME_RETRY_MS * NS_PER_MS);
+        here.due = false;
         (void)pthread_mutex_unlock(&queue->lock);
         result = volume_queue_run(queue, task);
         list = volume_queue_list(queue, task, result);
         (void)pthread_mutex_lock(&queue->lock);
     }
+    volume_parked_here(queue, &here, false);
     (void)pthread_mutex_unlock(&queue->lock);
     volume_queue_answer(queue, task, list ? -EIO : result);
     (void)pthread_mutex_lock(&queue->lock);

@@ -22,7 +22,9 @@
  *            lost data of. Tried again every VOLUME_RETRY_MS, oldest first; answered with EIO when
  *            varved has fenced the volume
  *   paced    the volume's rate limit says "later" (volume_pace.h); in the order of arrival
- *   absent   blocks that only the remote has; tried again every VOLUME_RETRY_MS
+ *   absent   a read of blocks that only the remote has. Whoever brings chunks (volume_fetch_io.h)
+ * is told of it, and it is tried again when one of its chunks has come, and every VOLUME_RETRY_MS,
+ * as a write may have covered what it lacked
  *
  * The threads that don't lead do what is parked when its time has come. Limits and orders in the
  * live map are noticed within VOLUME_RETRY_MS.
@@ -85,6 +87,8 @@ struct volume_task {
     struct chunk_io_step step;    /* under way */
     uint64_t since_ns;
     bool running;
+    bool due;      /* something that it waits for has come */
+    uint64_t told; /* number of the connection that was told of it last */
     struct volume_task *next;
 };
 
@@ -106,7 +110,8 @@ struct volume_queue {
 
     pthread_mutex_t lock;   /* all below */
     pthread_cond_t changed; /* for threads with nothing to do: one is woken for each change */
-    pthread_cond_t retried; /* never signalled but at the end: for those who await one request */
+    pthread_cond_t retried; /* for those who await one request; signalled when they are to look
+                               again before their time */
     bool led;
     const struct volume_slot *lender; /* leads, but is busy with a flush; NULL: none is */
     uint64_t lent_ns;                 /* since when, or when it was the last time */
@@ -117,6 +122,8 @@ struct volume_queue {
     struct volume_task tasks[VOLUME_TASKS];
     struct volume_task *free_tasks;
     struct volume_tasks ready, held, paced, absent;
+    struct volume_tasks absent_here; /* the same of threads that wait themselves */
+    int tell_fd;                     /* borrowed: eventfd; -1: nobody brings absent chunks */
     uint64_t held_retry_ns, paced_ready_ns, absent_retry_ns; /* not before */
     bool stopped; /* nothing waits any more: what can't be done is EIO */
 };
@@ -149,5 +156,14 @@ void volume_queue_do(struct volume_slot *slot, const struct volume_task *task);
 unsigned volume_queue_reap(struct volume_slot *slot);
 /* The same, until nothing is under way. */
 void volume_queue_drain(struct volume_slot *slot);
+/* For whoever brings absent chunks. `fd`, an eventfd that does not block, is written to whenever a
+ * read begins to wait for the remote. Before the first request. */
+void volume_queue_tell(struct volume_queue *queue, int fd);
+/* The next read that waits for the remote and that this connection (not 0) was not told of: true,
+ * and its range; it counts as told. */
+bool volume_queue_next_absent(struct volume_queue *queue, uint64_t connection, uint64_t *ret_offset,
+                              uint64_t *ret_len);
+/* A chunk has come: reads that wait for it are tried again now. */
+void volume_queue_filled(struct volume_queue *queue, uint64_t chunk);
 /* From here on nothing waits: what is parked, and what would be, is answered with EIO. */
 void volume_queue_stop(struct volume_queue *queue);

@@ -29,6 +29,9 @@ struct volume_task *volume_parked_make(struct volume_slot *slot, const struct vo
 void volume_parked_add(struct volume_queue *queue, struct volume_tasks *list,
                        struct volume_task *task);
 void volume_parked_free(struct volume_queue *queue, struct volume_task *task);
+/* A task of a thread that waits itself (zeroed but for what was asked): it waits for the remote, or
+ * does no more. */
+void volume_parked_here(struct volume_queue *queue, struct volume_task *task, bool waits);
 /* Makes one thread that has nothing to do look again. */
 void volume_parked_wake(struct volume_queue *queue);
 /* Before a thread that watched over what is parked does something else: another one watches. */
