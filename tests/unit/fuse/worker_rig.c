@@ -282,6 +282,45 @@ int worker_rig_ask(struct worker_rig *rig, uint32_t op, uint64_t arg, struct vol
     return message.status;
 }
 
+int worker_rig_fetch(struct worker_rig *rig)
+{
+    struct volume_wire message = {
+        .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = VOLUME_WIRE_FETCH};
+    int fd = connect_to(rig);
+    assert_int_equal(fd_pass_send(fd, &message, sizeof message, NULL, 0, true), 0);
+    assert_true(worker_rig_hear(fd, PATIENCE_MS, &message));
+    assert_int_equal(message.op, VOLUME_WIRE_FETCH);
+    assert_int_equal(message.status, 0);
+    return fd;
+}
+
+bool worker_rig_hear(int fd, int ms, struct volume_wire *ret)
+{
+    size_t count = 0;
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    if (poll(&wait, 1, ms) != 1)
+        return false;
+    ssize_t n = fd_pass_receive(fd, ret, sizeof *ret, NULL, 0, &count, true);
+    if (n == 0 || n == -ECONNRESET) {
+        *ret = (struct volume_wire){.op = 0};
+        return true;
+    }
+    assert_int_equal(n, sizeof *ret);
+    assert_int_equal(ret->magic, VOLUME_WIRE_MAGIC);
+    return true;
+}
+
+void worker_rig_bring(int fd, uint64_t chunk, const void *bytes)
+{
+    const struct volume_wire message = {.magic = VOLUME_WIRE_MAGIC,
+                                        .version = VOLUME_WIRE_VERSION,
+                                        .op = VOLUME_WIRE_FILL,
+                                        .arg = {chunk, bytes != NULL}};
+    (void)fd_pass_send(fd, &message, sizeof message, NULL, 0, true);
+    if (bytes)
+        (void)fd_pass_send(fd, bytes, VOLUME_CHUNK, NULL, 0, true);
+}
+
 void worker_rig_tell(struct worker_rig *rig, uint32_t op)
 {
     struct volume_wire message = {

@@ -56,6 +56,12 @@ void worker_rig_kill(struct worker_rig *rig);
 void worker_rig_await(struct worker_rig *rig, uint32_t fact);
 /* One message, one answer; the status of the answer. `ret` may be NULL. */
 int worker_rig_ask(struct worker_rig *rig, uint32_t op, uint64_t arg, struct volume_wire *ret);
+/* A connection over which absent chunks are brought. */
+int worker_rig_fetch(struct worker_rig *rig);
+/* What is said on it within `ms`: false: nothing. op 0: the connection has ended. */
+bool worker_rig_hear(int fd, int ms, struct volume_wire *ret);
+/* Brings a chunk (NULL: a zero one); a connection that has ended is no failure. */
+void worker_rig_bring(int fd, uint64_t chunk, const void *bytes);
 /* Sends a message to a worker that will die before it answers; waits until the connection ends. */
 void worker_rig_tell(struct worker_rig *rig, uint32_t op);
 /* Opens the device with O_DIRECT. */
