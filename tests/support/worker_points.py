@@ -5,9 +5,10 @@ import subprocess
 from harness import BUILD, check
 
 WORKER = os.path.join(BUILD, "snapd", "varve-volume")
-# Of a directory: a worker publishes none. Of cuts: nobody makes any under these loads; test_epoch_model kills there.
+# Of a directory: a worker publishes none. Of cuts and of what is brought: nobody makes any or brings anything under
+# these loads; test_epoch_model and test_volume_fetch_io kill there.
 NEVER = ("publish.tree-synced", "volume.aside-removed", "volume.aside-set", "volume.aside-written", "volume.cut-counted",
-         "volume.cut-opening", "volume.epoch-released")
+         "volume.cut-opening", "volume.epoch-released", "volume.fetch-said", "volume.fill-set", "volume.fill-written")
 # Those that are not on the way of requests: at its start, when `device` is opened and closed, at orders, when the disk
 # map is written anew at the end, and in flushes of more than 507 chunks.
 FEW = {"volume.init-": 1, "volume.files-open": 1, "volume.session-asked": 1, "volume.open-": 2,

@@ -2,8 +2,12 @@
 #include "cleanup.h"
 #include "volume_queue.h"
 
+#include "chunk_io_parts.h"
+
+#include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
 
 #include <setjmp.h>
@@ -317,6 +321,76 @@ static void a_thread_that_waits_itself_takes_no_news_away(void **state)
     assert_int_equal(atomic_load(&stage->failures), 1);
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Reads that wait for the remote are told of once for each connection, also those of a thread that
+ * waits itself, and go on when their chunk has come. */
+static void who_brings_chunks_is_told(void **state)
+{
+    struct stage *stage = *state;
+    struct waiter waiter = {.stage = stage};
+    struct err err = ERR_INIT;
+    pthread_t thread;
+    uint64_t offset = 0;
+    uint64_t len = 0;
+    uint64_t count = 0;
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_true(fd >= 0);
+    volume_queue_tell(&stage->queue, fd);
+    assert_false(volume_queue_next_absent(&stage->queue, 1, &offset, &len));
+    for (uint64_t i = 0; i < 3; i++)
+        submit(stage, VOLUME_TASK_READ, ABSENT_FIRST + 1 + i);
+    assert_int_equal(volume_queue_slot(&stage->queue, NULL, &waiter.slot, &err), 0);
+    (void)pthread_mutex_lock(&stage->queue.lock);
+    struct volume_buffer *all = stage->queue.free_buffers;
+    stage->queue.free_buffers = NULL;
+    (void)pthread_mutex_unlock(&stage->queue.lock);
+    assert_int_equal(pthread_create(&thread, NULL, wait_without_a_buffer, &waiter), 0);
+    for (uint64_t seen = 0; seen < 4;) { /* a signal for each */
+        (void)poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000);
+        assert_int_equal(read(fd, &count, sizeof count), sizeof count);
+        seen += count;
+        assert_true(seen <= 4);
+    }
+    for (uint64_t connection = 1; connection <= 2; connection++) {
+        bool told[4] = {false};
+        for (int i = 0; i < 4; i++) {
+            assert_true(volume_queue_next_absent(&stage->queue, connection, &offset, &len));
+            assert_int_equal(len, VOLUME_CHUNK);
+            assert_in_range(offset / VOLUME_CHUNK, ABSENT_FIRST, ABSENT_FIRST + 3);
+            told[offset / VOLUME_CHUNK - ABSENT_FIRST] = true;
+        }
+        assert_true(told[0] && told[1] && told[2] && told[3]);
+        assert_false(volume_queue_next_absent(&stage->queue, connection, &offset, &len));
+    }
+    int64_t before = now_ms();
+    for (int i = 0; i < 4; i++) {
+        const uint64_t chunk = ABSENT_FIRST + (uint64_t)(3 - i);
+        assert_int_equal(chunk_io_fill(&stage->site.io, chunk, chunk_io_zeros), 0);
+        volume_queue_filled(&stage->queue, chunk);
+        await_answers(stage, i + 1);
+    }
+    assert_true(now_ms() - before < VOLUME_RETRY_MS * 3);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(&stage->failures), 0);
+    (void)pthread_mutex_lock(&stage->queue.lock);
+    assert_int_equal(stage->queue.absent.count + stage->queue.absent_here.count, 0);
+    while (all) {
+        struct volume_buffer *next = all->next;
+        all->next = stage->queue.free_buffers;
+        stage->queue.free_buffers = all;
+        all = next;
+    }
+    (void)pthread_mutex_unlock(&stage->queue.lock);
+    volume_queue_tell(&stage->queue, -1);
+    (void)close(fd);
+}
+
 static void fill(struct stage *stage, uint64_t chunk)
 {
     memset(stage->slot.buffer->payload, 'a', VOLUME_CHUNK);
@@ -462,6 +536,7 @@ int main(void)
         STAGE(a_fenced_volume_is_read_only),
         STAGE(what_a_fence_refuses_has_no_pace),
         STAGE(a_thread_that_waits_itself_takes_no_news_away),
+        STAGE(who_brings_chunks_is_told),
         STAGE(local_chunks_are_read_and_written_in_the_ring),
         STAGE(one_that_may_wait_is_given_to_others_while_the_ring_is_busy),
         STAGE(another_one_leads_while_one_waits),
