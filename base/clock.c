@@ -1,6 +1,7 @@
 #include "clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static int64_t system_wall_ns(const struct clock *clock)
@@ -55,4 +56,16 @@ struct clock_text clock_format(int64_t wall_ns)
     if (!gmtime_r(&seconds, &tm) || strftime(text.s, sizeof text.s, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
         text.s[0] = '\0';
     return text;
+}
+
+bool clock_parse(const char *text, int64_t *ret_wall_ns)
+{
+    struct tm tm = {.tm_sec = 0};
+    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    int64_t seconds = end && *end == '\0' ? timegm(&tm) : -1;
+    if (seconds < 0 || seconds > INT64_MAX / CLOCK_NS_PER_S ||
+        strcmp(clock_format(seconds * CLOCK_NS_PER_S).s, text) != 0)
+        return false;
+    *ret_wall_ns = seconds * CLOCK_NS_PER_S;
+    return true;
 }

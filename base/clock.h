@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -51,3 +52,5 @@ struct clock_text {
 
 /* RFC 3339 in UTC, whole seconds. */
 struct clock_text clock_format(int64_t wall_ns);
+/* What clock_format() writes, of a time from 1970 on, and nothing else. */
+bool clock_parse(const char *text, int64_t *ret_wall_ns);

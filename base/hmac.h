@@ -1,7 +1,7 @@
 /* hmac.h - HMAC-SHA256 (RFC 2104) by a key that a file holds.
  *
- * The key file: 16 to 4,096 bytes, any; a newline at its end does not belong to the key. It must
- * not be readable by others than its owner and group.
+ * The key file: 16 to 4,096 bytes, any; a newline at its end does not belong to the key. Nobody but
+ * its owner and group may have any right to it. A symbolic link is followed.
  */
 #pragma once
 
@@ -22,7 +22,8 @@ struct hmac_key {
     size_t len;
 };
 
-/* ERR_NOT_FOUND, ERR_DENIED (others could read it), ERR_INVALID (its length). */
+/* ERR_NOT_FOUND, ERR_DENIED (others have rights to it), ERR_INVALID (its length, or it is no
+ * regular file). Nothing of the key is in a message. */
 int hmac_key_load(const char *path, struct hmac_key *ret, struct err *err);
 /* Overwrites it. */
 void hmac_key_clear(struct hmac_key *key);

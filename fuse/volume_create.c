@@ -10,6 +10,7 @@
 #include "spawn.h"
 #include "tree.h"
 #include "volume_json.h"
+#include "volume_names.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -95,7 +96,7 @@ static int run_mke2fs(int data_fd, uint64_t size, const uint8_t uuid[VOLUME_UUID
     char said[1024];
     char journal[32];
     char extended[256];
-    struct volume_uuid_text text = volume_json_uuid(uuid);
+    struct volume_uuid_text text = volume_names_uuid(uuid);
     cleanup_fd int config_fd = -1;
     int rc = find_mke2fs(path, err);
     if (rc == 0)

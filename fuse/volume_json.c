@@ -3,6 +3,7 @@
 #include "fdio.h"
 #include "json_doc.h"
 #include "publish.h"
+#include "volume_names.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,62 +14,17 @@ enum {
 };
 static const char what[] = "volume.json";
 
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-}
-
-static bool is_id(const char *text)
-{
-    size_t len = 0;
-    while (len <= VOLUME_ID_LEN && is_hex(text[len]))
-        len++;
-    return len == VOLUME_ID_LEN && text[len] == '\0';
-}
-
 int volume_json_check_id(const char *id, struct err *err)
 {
-    if (is_id(id))
+    if (volume_names_is_id(id))
         return 0;
     return err_fail(err, ERR_INVALID, "volume ID '%.64s' is not %d lower-case hex digits", id,
                     VOLUME_ID_LEN);
 }
 
-struct volume_uuid_text volume_json_uuid(const uint8_t uuid[VOLUME_UUID_LEN])
-{
-    struct volume_uuid_text text;
-    char *to = text.s;
-    for (int i = 0; i < VOLUME_UUID_LEN; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            *to++ = '-';
-        to += snprintf(to, 3, "%02x", uuid[i]);
-    }
-    return text;
-}
-
-bool volume_json_parse_uuid(const char *text, uint8_t ret[VOLUME_UUID_LEN])
-{
-    uint8_t uuid[VOLUME_UUID_LEN] = {0};
-    size_t digits = 0;
-    for (const char *c = text; *c; c++) {
-        if (*c == '-')
-            continue;
-        if (!is_hex(*c) || digits >= sizeof uuid * 2)
-            return false;
-        unsigned value = (unsigned)(*c <= '9' ? *c - '0' : *c - 'a' + 10);
-        uuid[digits / 2] = (uint8_t)(uuid[digits / 2] << 4 | value);
-        digits++;
-    }
-    if (digits != sizeof uuid * 2 || strcmp(volume_json_uuid(uuid).s, text) != 0)
-        return false;
-    memcpy(ret, uuid, sizeof uuid);
-    return true;
-}
-
 static bool is_size(int64_t size)
 {
-    return size >= (int64_t)VOLUME_SIZE_MIN && size <= (int64_t)VOLUME_SIZE_MAX &&
-           size % VOLUME_SIZE_UNIT == 0;
+    return size >= 0 && volume_is_size((uint64_t)size);
 }
 
 static int check_known(const json_t *json, const char *const *known, size_t count, const char *of,
@@ -132,11 +88,11 @@ static int read_base(const json_t *json, struct volume_base *ret, struct err *er
         rc = json_doc_get_str(base, "uuid", of, &uuid, err);
     if (rc < 0)
         return rc;
-    if (!is_id(lineage))
+    if (!volume_names_is_id(lineage))
         return err_fail(err, ERR_DAMAGED, "'lineage' of %s is no ID of a volume", of);
     if (digest_parse(checkpoint, &ret->checkpoint, NULL) < 0)
         return err_fail(err, ERR_DAMAGED, "'checkpoint' of %s is no digest", of);
-    if (!volume_json_parse_uuid(uuid, ret->uuid))
+    if (!volume_names_parse_uuid(uuid, ret->uuid))
         return err_fail(err, ERR_DAMAGED, "'uuid' of %s is no UUID in lower case", of);
     memcpy(ret->lineage, lineage, VOLUME_ID_LEN + 1);
     return 0;
@@ -173,12 +129,12 @@ static int read_names(const json_t *json, const char *id, struct volume_json *re
         rc = json_doc_get_str(json, "uuid", what, &uuid, err);
     if (rc < 0)
         return rc;
-    if (!is_id(own))
+    if (!volume_names_is_id(own))
         return err_fail(err, ERR_DAMAGED, "'id' in %s is no ID of a volume", what);
     if (strcmp(own, id) != 0)
         return err_fail(err, ERR_DAMAGED, "'id' in %s is %s: the file is another volume's", what,
                         own);
-    if (!volume_json_parse_uuid(uuid, ret->uuid))
+    if (!volume_names_parse_uuid(uuid, ret->uuid))
         return err_fail(err, ERR_DAMAGED, "'uuid' in %s is no UUID in lower case", what);
     memcpy(ret->id, own, VOLUME_ID_LEN + 1);
     return 0;
@@ -235,7 +191,7 @@ static char *dump(const struct volume_json *volume)
     cleanup_json json_t *json =
         json_pack("{s:i, s:s, s:s, s:I}", "format",
                   has_base(volume) ? VOLUME_FORMAT_BASE : VOLUME_FORMAT, "id", volume->id, "uuid",
-                  volume_json_uuid(volume->uuid).s, "size", (json_int_t)volume->size);
+                  volume_names_uuid(volume->uuid).s, "size", (json_int_t)volume->size);
     if (!json || (volume->previous_size > 0 &&
                   json_object_set_new(json, "previous_size",
                                       json_integer((json_int_t)volume->previous_size)) < 0))
@@ -244,7 +200,7 @@ static char *dump(const struct volume_json *volume)
         json_object_set_new(json, "base",
                             json_pack("{s:s, s:s, s:s}", "lineage", base->lineage, "checkpoint",
                                       digest_format(&base->checkpoint).s, "uuid",
-                                      volume_json_uuid(base->uuid).s)) < 0)
+                                      volume_names_uuid(base->uuid).s)) < 0)
         return NULL;
     return json_doc_dump(json);
 }
@@ -269,10 +225,10 @@ static int publish_as_owner(int dir_fd, const char *text, struct err *err)
 
 int volume_json_write(int dir_fd, const struct volume_json *volume, struct err *err)
 {
-    if (!is_id(volume->id) || volume->size > INT64_MAX || !is_size((int64_t)volume->size) ||
+    if (!volume_names_is_id(volume->id) || !volume_is_size(volume->size) ||
         volume->previous_size >= volume->size ||
-        (volume->previous_size > 0 && !is_size((int64_t)volume->previous_size)) ||
-        (has_base(volume) && !is_id(volume->base.lineage)))
+        (volume->previous_size > 0 && !volume_is_size(volume->previous_size)) ||
+        (has_base(volume) && !volume_names_is_id(volume->base.lineage)))
         return err_fail(err, ERR_INTERNAL, "%s of volume %.64s would be malformed", what,
                         volume->id);
     cleanup_free char *text = dump(volume);

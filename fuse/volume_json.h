@@ -48,11 +48,3 @@ int volume_json_write(int dir_fd, const struct volume_json *json, struct err *er
 
 /* A volume's ID: 12 lower-case hex digits. ERR_INVALID. */
 int volume_json_check_id(const char *id, struct err *err);
-
-/* Room for "01234567-89ab-cdef-0123-456789abcdef". */
-struct volume_uuid_text {
-    char s[37];
-};
-struct volume_uuid_text volume_json_uuid(const uint8_t uuid[VOLUME_UUID_LEN]);
-/* The same text, and nothing else, as bytes; false: it is not. */
-bool volume_json_parse_uuid(const char *text, uint8_t ret[VOLUME_UUID_LEN]);

@@ -2,8 +2,9 @@
  * vouches for it (docs/FORMAT.md, "Checkpoint config").
  *
  * Job: between the structure and its bytes; the HMAC. Writing is deterministic and knows no clock.
- * Everything that is read comes from a registry: unknown members, wrong types, numbers out of their
- * limits, an index root that is no digest: ERR_DAMAGED; another format: ERR_TOO_NEW. An HMAC is
+ * Everything that is read comes from a registry: unknown members, wrong types, null, numbers out of
+ * their limits, an index root that is no digest, a chunk that was first touched twice: ERR_DAMAGED;
+ * another format: ERR_TOO_NEW. An HMAC is
  * checked by checkpoint_config_verify() alone, which whoever has a key calls before he believes
  * anything.
  */
@@ -45,7 +46,8 @@ struct checkpoint_config {
 void checkpoint_config_free(struct checkpoint_config *config);
 #define cleanup_checkpoint_config cleanup_with(checkpoint_config_free)
 
-/* The bytes, signed when there is a key (NULL: none). Caller frees. */
+/* The bytes, signed when there is a key (NULL: none). Caller frees. ERR_INTERNAL for what the
+ * reader would refuse. */
 int checkpoint_config_encode(const struct checkpoint_config *config, const struct hmac_key *key,
                              char **ret, size_t *ret_len, struct err *err);
 int checkpoint_config_decode(const char *bytes, size_t len, struct checkpoint_config *ret,

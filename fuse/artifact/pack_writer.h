@@ -30,6 +30,7 @@ enum {
 #define PACK_BYTES       ((uint64_t)16 << 20)
 #define PACK_BYTES_LARGE ((uint64_t)64 << 20) /* of volumes from PACK_LARGE_FROM on */
 #define PACK_LARGE_FROM  ((uint64_t)256 << 30)
+#define PACK_BYTES_MAX   ((uint64_t)UINT32_MAX) /* of any pack, as offsets have 32 bits */
 
 struct pack {
     struct digest digest;

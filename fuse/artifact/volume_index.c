@@ -187,8 +187,7 @@ size_t volume_root_encode(const struct volume_root *root, uint8_t *ret)
 static int check_root(const struct volume_root *root, uint32_t leaf_count, size_t len,
                       struct err *err)
 {
-    if (root->size < VOLUME_SIZE_MIN || root->size > VOLUME_SIZE_MAX ||
-        root->size % VOLUME_SIZE_UNIT != 0)
+    if (!volume_is_size(root->size))
         return err_fail(err, ERR_DAMAGED, "the root of a checkpoint has a volume of %llu bytes",
                         (unsigned long long)root->size);
     if (leaf_count != root->leaf_count ||

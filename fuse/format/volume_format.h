@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -21,6 +22,10 @@ enum {
 };
 #define VOLUME_SIZE_MIN ((uint64_t)64 << 20)
 #define VOLUME_SIZE_MAX ((uint64_t)1 << 40)
+static inline bool volume_is_size(uint64_t size)
+{
+    return size >= VOLUME_SIZE_MIN && size <= VOLUME_SIZE_MAX && size % VOLUME_SIZE_UNIT == 0;
+}
 /* The size that a volume gets when so many bytes are asked for. */
 static inline uint64_t volume_round_size(uint64_t size)
 {

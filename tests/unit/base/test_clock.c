@@ -85,6 +85,37 @@ static void test_format_is_rfc3339(void **state)
                         "2026-11-29T16:38:56Z");
 }
 
+static void test_parse_takes_what_is_written(void **state)
+{
+    (void)state;
+    int64_t ns = 42;
+    assert_true(clock_parse("1970-01-01T00:00:00Z", &ns));
+    assert_int_equal(ns, 0);
+    assert_true(clock_parse("2026-11-29T16:38:56Z", &ns));
+    assert_int_equal(ns, INT64_C(1795970336) * CLOCK_NS_PER_S);
+    assert_true(clock_parse("2262-04-11T23:47:16Z", &ns)); /* the last second of 64 bits */
+    ns = 42;
+    static const char *const wrong[] = {"",
+                                        "2026-11-29",
+                                        "2026-11-29T16:38:56",
+                                        "2026-11-29T16:38:56Zx",
+                                        "2026-11-29T16:38:56+00:00",
+                                        "2026-11-29T16:38:56.5Z",
+                                        "2026-11-31T16:38:56Z",
+                                        "2026-11-29T24:38:56Z",
+                                        "2026-11-29T16:38:60Z",
+                                        "2026-1-29T16:38:56Z",
+                                        " 2026-11-29T16:38:56Z",
+                                        "1969-12-31T23:59:59Z",
+                                        "2262-04-11T23:47:17Z",
+                                        "9999-12-31T23:59:59Z",
+                                        "99999-12-31T23:59:59Z"};
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        assert_false(clock_parse(wrong[i], &ns));
+        assert_int_equal(ns, 42);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +125,7 @@ int main(void)
         cmocka_unit_test(test_waits_are_by_the_kernels_clock),
         cmocka_unit_test(test_monotonic_never_goes_back),
         cmocka_unit_test(test_format_is_rfc3339),
+        cmocka_unit_test(test_parse_takes_what_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
