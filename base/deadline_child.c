@@ -4,6 +4,7 @@
 #include "clock.h"
 #include "fd_pass.h"
 #include "spawn.h"
+#include "wait_stop.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -22,7 +23,7 @@
 
 enum {
     KILLED_WAIT_MS = 200, /* for one that was killed to be gone */
-    STOP_LOOK_MS = 200,   /* how often it is looked whether the program is to end */
+    STOP_LOOK_MS = 200,   /* how often it is looked whether somebody wants the end */
 };
 
 struct answer {
@@ -46,10 +47,12 @@ void deadline_child_stop(void)
     atomic_store(&stopping, true);
 }
 
-/* How long to wait before it is looked whether the program is to end; 0: the time is over. */
+/* How long to wait before it is looked whether somebody wants the end; 0: the time is over. */
 static int next_wait_ms(int64_t *end_ms)
 {
     int64_t now = clock_now_ms();
+    if (wait_stop_ask(NULL) < 0)
+        return 0;
     if (atomic_load(&stopping) && *end_ms > now + DEADLINE_CHILD_STOP_MS)
         *end_ms = now + DEADLINE_CHILD_STOP_MS;
     int64_t rest = *end_ms - now;
@@ -165,14 +168,17 @@ static bool collect(const struct deadline_child *child, pid_t pid, int64_t end_m
 
 static int fail_late(const struct deadline_child *child, struct err *err)
 {
+    int rc = wait_stop_ask(err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot %s", child->what);
     if (atomic_load(&stopping))
         return err_fail(err, ERR_INTERRUPTED, "cannot %s: the program ends before it is done",
                         child->what);
-    int rc = child->wait_ms % 1000 == 0
-                 ? err_fail(err, ERR_UNREACHABLE, "cannot %s: no answer within %d s", child->what,
-                            child->wait_ms / 1000)
-                 : err_fail(err, ERR_UNREACHABLE, "cannot %s: no answer within %d ms", child->what,
-                            child->wait_ms);
+    rc = child->wait_ms % 1000 == 0
+             ? err_fail(err, ERR_UNREACHABLE, "cannot %s: no answer within %d s", child->what,
+                        child->wait_ms / 1000)
+             : err_fail(err, ERR_UNREACHABLE, "cannot %s: no answer within %d ms", child->what,
+                        child->wait_ms);
     if (child->hint)
         err_hint(err, "%s", child->hint);
     return rc;

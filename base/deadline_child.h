@@ -10,6 +10,9 @@
  * The child is a fork of a process that may have threads: its function may use system calls, stack
  * memory, snprintf and the C library's allocation, no locks, no logging.
  *
+ * Who waits may be told to end (wait_stop.h); then a call is given up at once, as if its time were
+ * over, and its failure is that of who was asked.
+ *
  * When this program is to end nobody has the time to wait: deadline_child_stop(). A tool ends with
  * the thread that waits for it, however that ends.
  *

@@ -9,12 +9,17 @@
 #include "tree.h"
 #include "volume_create.h"
 #include "volume_mount.h"
+#include "wait_stop.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
+
+enum {
+    BUSY_LOOK_MS = 200, /* how often one who waits asks whether he should */
+};
 
 #define SUFFIX_MAX 64 /* "/volumes/0123456789ab/device" and NUL */
 
@@ -181,7 +186,7 @@ static int enter(struct volumes *volumes, const char *id, int wait_s, struct vol
     int rc = volume_json_check_id(id, err);
     if (rc < 0)
         return rc;
-    struct timespec until = clock_in_ms(wait_s * INT64_C(1000));
+    int64_t until_ms = clock_now_ms() + wait_s * INT64_C(1000);
     (void)pthread_mutex_lock(&volumes->table);
     struct volume *volume = find_locked(volumes, id);
     if (!volume)
@@ -192,15 +197,20 @@ static int enter(struct volumes *volumes, const char *id, int wait_s, struct vol
     }
     volume->users++;
     volume->waits++;
-    while (volume->busy && wait_s > 0 && rc == 0)
-        rc = pthread_cond_timedwait(&volumes->changed, &volumes->table, &until);
+    while (volume->busy && rc == 0 && clock_now_ms() < until_ms) {
+        struct timespec look = clock_in_ms(BUSY_LOOK_MS);
+        (void)pthread_cond_timedwait(&volumes->changed, &volumes->table, &look);
+        rc = wait_stop_ask(err);
+    }
     volume->waits--;
-    bool taken = !volume->busy;
+    bool taken = !volume->busy && rc == 0;
     if (taken)
         volume->busy = true;
     else
         volume->users--;
     (void)pthread_mutex_unlock(&volumes->table);
+    if (rc < 0)
+        return rc;
     if (!taken)
         return err_fail(err, ERR_CONFLICT, "something else has worked on volume %s for %d seconds",
                         id, wait_s);

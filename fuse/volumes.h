@@ -43,6 +43,9 @@
  * whoever has that may wait for just this; it says which life of the volume it means, from attach
  * to detach, and the end of a life waits for it.
  *
+ * What waits in volumes_create(), _attach(), _mount() and _unmount() asks whether it should
+ * (wait_stop.h). An unmount decides after its sync, before it takes anything away.
+ *
  * One varved per DATA and RUN: the caller holds the locks of both directories.
  *
  * Durable state is the caller's (the catalog): this module finds out what is attached by looking.

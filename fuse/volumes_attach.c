@@ -7,6 +7,7 @@
 #include "map_log.h"
 #include "spawn.h"
 #include "volume_mount.h"
+#include "wait_stop.h"
 #include "worker_client.h"
 
 #include <fcntl.h>
@@ -233,6 +234,8 @@ static int attach(struct volumes *volumes, struct volume *volume, struct err *er
         rc = serve(volumes, volume, err);
     if (rc < 0) {
         struct err more = ERR_INIT;
+        cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
+        wait_stop_begin(&nobody);
         if (volume_take_down(volumes, volume, &more) < 0)
             err_hint(err, "what was made is not gone yet: %s", more.text);
     }

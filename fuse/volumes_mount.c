@@ -7,6 +7,7 @@
 #include "volume_frozen.h"
 #include "volume_fs.h"
 #include "volume_holders.h"
+#include "wait_stop.h"
 
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -150,6 +151,8 @@ static int mount_guarded(const struct volumes *volumes, struct volume *volume, c
         rc = mount_source(volume, path, read_only, err);
     bool mounted = rc == 0;
     rc = room_guard_end(&guard, rc, err);
+    cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
+    wait_stop_begin(&nobody);
     if (rc < 0 && mounted) /* in the moment in which it was fenced */
         (void)volume_fs_unmount(path, volume->device_dev, false, VOLUMES_FS_MS, NULL);
     return rc;
@@ -290,7 +293,8 @@ static int sync_fs(struct volumes *volumes, struct volume *volume, const char *p
     struct err why = ERR_INIT;
     int rc = volume_fs_sync(path, volume->device_dev, VOLUMES_SYNC_MS, &why);
     bool told = is_given_up(volume);
-    bool late = why.code == ERR_UNREACHABLE || why.code == ERR_INTERRUPTED;
+    bool late =
+        why.code == ERR_UNREACHABLE || why.code == ERR_INTERRUPTED || why.code == ERR_CANCELLED;
     if (rc < 0 && (late || (!told && !is_loss(&why))))
         return err_pass(err, rc, &why);
     (void)pthread_mutex_lock(&volumes->table);
@@ -366,6 +370,8 @@ static int unmount(struct volumes *volumes, struct volume *volume, const char *p
         rc = sync_fs(volumes, volume, path, err);
     if (rc == 0)
         rc = FAULT_POINT("volume-unmount.synced", err);
+    if (rc == 0)
+        rc = wait_stop_decide(err);
     if (rc == 0)
         rc = unmount_fs(device, path, err);
     if (rc == 0)

@@ -5,6 +5,7 @@
 #include "cleanup.h"
 #include "deadline_child.h"
 #include "fdio.h"
+#include "wait_stop.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -244,6 +245,9 @@ int volume_worker_wait(struct volumes *volumes, const struct volume *volume, str
             return 0;
         if (volume->dead)
             return err_fail(err, ERR_CONFLICT, "the connection of volume %s has ended", volume->id);
+        int rc = wait_stop_ask(err);
+        if (rc < 0)
+            return rc;
         if (atomic_load(&volumes->stopping))
             return err_fail(err, ERR_INTERRUPTED, "no worker of volume %s serves yet", volume->id);
         if (header->text[0] != '\0') {

@@ -38,7 +38,7 @@
 #include "err.h"
 
 enum {
-    CATALOG_SCHEMA_VERSION = 5,
+    CATALOG_SCHEMA_VERSION = 6,
 };
 
 struct catalog;

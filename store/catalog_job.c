@@ -1,7 +1,9 @@
 #include "catalog_job.h"
 
+#include "catalog_event.h"
 #include "catalog_internal.h"
 #include "catalog_stmt.h"
+#include "id.h"
 #include "json_doc.h"
 
 #include <assert.h>
@@ -66,20 +68,25 @@ static int fail_missing(const char *id, struct err *err)
 }
 
 #define JOB_COLUMNS                                                                                \
-    "id, kind, object, key, uid, params, state, step, attempt, progress_done, progress_total, "    \
-    "progress_unit, error_code, error_message, error_hint, result, created_ns, started_ns, "       \
-    "finished_ns"
+    "id, kind, object, key, uid, params, state, step, cancel, settled, attempt, progress_done, "   \
+    "progress_total, progress_unit, error_code, error_message, error_hint, result, created_ns, "   \
+    "started_ns, finished_ns"
 
 static int read_job(struct catalog_stmt *stmt, void *ret, struct err *err)
 {
     struct catalog_job *job = ret;
     int state = 0;
-    int rc = catalog_stmt_read(
-        stmt, err, "ssssiswsiiisssssitt", &job->id, &job->kind, &job->object, &job->key, &job->uid,
-        &job->params, &states, &state, &job->step, &job->attempt, &job->progress_done,
-        &job->progress_total, &job->progress_unit, &job->error_code, &job->error_message,
-        &job->error_hint, &job->result, &job->created_ns, &job->started_ns, &job->finished_ns);
+    int64_t cancel = 0;
+    int64_t settled = 0;
+    int rc = catalog_stmt_read(stmt, err, "ssssiswsiiiiisssssitt", &job->id, &job->kind,
+                               &job->object, &job->key, &job->uid, &job->params, &states, &state,
+                               &job->step, &cancel, &settled, &job->attempt, &job->progress_done,
+                               &job->progress_total, &job->progress_unit, &job->error_code,
+                               &job->error_message, &job->error_hint, &job->result,
+                               &job->created_ns, &job->started_ns, &job->finished_ns);
     job->state = (enum catalog_job_state)state;
+    job->cancel = cancel != 0;
+    job->settled = settled != 0;
     return rc;
 }
 
@@ -214,22 +221,32 @@ struct job_row {
     int64_t seq;
     int64_t attempt;
     enum catalog_job_state state;
+    bool cancel;
+    bool settled;
 };
 
 static int find_job(struct catalog *catalog, const char *id, struct job_row *ret, struct err *err)
 {
     cleanup_catalog_stmt struct catalog_stmt stmt = {0};
     int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT seq, attempt, state FROM jobs WHERE id = ?", "s", id);
+                                "SELECT seq, attempt, state, cancel, settled FROM jobs"
+                                " WHERE id = ?",
+                                "s", id);
     if (rc == 0)
         rc = catalog_stmt_step(&stmt, err);
     if (rc <= 0)
         return rc < 0 ? rc : fail_missing(id, err);
     int state;
-    rc = catalog_stmt_read(&stmt, err, "iiw", &ret->seq, &ret->attempt, &states, &state);
-    if (rc == 0)
-        ret->state = (enum catalog_job_state)state;
-    return rc;
+    int64_t cancel;
+    int64_t settled;
+    rc = catalog_stmt_read(&stmt, err, "iiwii", &ret->seq, &ret->attempt, &states, &state, &cancel,
+                           &settled);
+    if (rc < 0)
+        return rc;
+    ret->state = (enum catalog_job_state)state;
+    ret->cancel = cancel != 0;
+    ret->settled = settled != 0;
+    return 0;
 }
 
 static int find_running(struct catalog *catalog, const char *id, struct job_row *ret,
@@ -332,6 +349,29 @@ int catalog_job_mark(struct catalog *catalog, const char *id, const char *step, 
     return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
+static int settle_job(struct catalog *catalog, const char *id, const char *step, struct err *err)
+{
+    struct job_row row;
+    int rc = find_running(catalog, id, &row, err);
+    if (rc == 0 && row.cancel)
+        return err_fail(err, ERR_CANCELLED, "it was cancelled");
+    if (rc == 0)
+        rc = begin_step(catalog, id, step, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err, "UPDATE jobs SET settled = 1 WHERE seq = ?", "i",
+                              row.seq);
+    return rc < 0 ? rc : 0;
+}
+
+int catalog_job_settle(struct catalog *catalog, const char *id, const char *step, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = settle_job(catalog, id, step, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}
+
 int catalog_job_progress(struct catalog *catalog, const char *id, int64_t done, int64_t total,
                          const char *unit, struct err *err)
 {
@@ -376,6 +416,14 @@ static int write_end(struct catalog *catalog, const struct job_row *row,
     return rc < 0 ? rc : 0;
 }
 
+static int add_event(struct catalog *catalog, const char *event, const char *id, const char *detail,
+                     struct err *err)
+{
+    char object[ID_LEN_MAX + 8];
+    snprintf(object, sizeof object, "job:%.*s", ID_LEN_MAX, id);
+    return catalog_event_add(catalog, event, object, detail, err);
+}
+
 static int finish_job(struct catalog *catalog, const char *id, enum catalog_job_state state,
                       const char *result, const struct err *failure, struct err *err)
 {
@@ -391,6 +439,8 @@ static int finish_job(struct catalog *catalog, const char *id, enum catalog_job_
         rc = write_end(catalog, &row, state, result, failure, err);
     if (rc == 0)
         rc = catalog_stmt_run(catalog, err, "DELETE FROM leases WHERE job = ?", "i", row.seq);
+    if (rc >= 0 && state == CATALOG_JOB_CANCELLED)
+        rc = add_event(catalog, "job-cancelled", id, NULL, err);
     return rc < 0 ? rc : 0;
 }
 
@@ -403,6 +453,53 @@ int catalog_job_finish(struct catalog *catalog, const char *id, enum catalog_job
     if (rc == 0)
         rc = finish_job(catalog, id, state, result, failure, err);
     return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}
+
+/* What stands against it. */
+static int check_cancel(const char *id, const struct job_row *row, struct err *err)
+{
+    int rc = 0;
+    if (row->state == CATALOG_JOB_DONE || row->state == CATALOG_JOB_FAILED)
+        return err_fail(err, ERR_CONFLICT, "the job %s is %s already", id, state_names[row->state]);
+    if (row->settled) {
+        rc = err_fail(err, ERR_CONFLICT,
+                      "the job %s can be cancelled no more: it does its last part, and ends by "
+                      "itself",
+                      id);
+        err_hint(err, "wait for it with `varve job wait %s`", id);
+    }
+    return rc;
+}
+
+static int cancel_job(struct catalog *catalog, const char *id, int64_t uid, struct err *err)
+{
+    struct job_row row;
+    char detail[48];
+    struct err why = ERR_INIT;
+    int rc = find_job(catalog, id, &row, err);
+    if (rc == 0)
+        rc = check_cancel(id, &row, err);
+    if (rc < 0 || row.state == CATALOG_JOB_CANCELLED || row.cancel)
+        return rc < 0 ? rc : row.state == CATALOG_JOB_CANCELLED;
+    snprintf(detail, sizeof detail, "{\"uid\":%lld}", (long long)uid);
+    rc = catalog_stmt_run(catalog, err, "UPDATE jobs SET cancel = 1 WHERE seq = ?", "i", row.seq);
+    if (rc >= 0)
+        rc = add_event(catalog, "job-cancel-asked", id, detail, err);
+    if (rc < 0 || row.state == CATALOG_JOB_RUNNING)
+        return rc < 0 ? rc : 0;
+    (void)err_fail(&why, ERR_CANCELLED, "it was cancelled before it began");
+    rc = finish_job(catalog, id, CATALOG_JOB_CANCELLED, NULL, &why, err);
+    return rc < 0 ? rc : 1;
+}
+
+int catalog_job_cancel(struct catalog *catalog, const char *id, int64_t uid, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = cancel_job(catalog, id, uid, err);
+    int committed = rc < 0 ? rc : catalog_scope_commit(&scope, err);
+    return committed < 0 ? committed : rc;
 }
 
 static int read_step(struct catalog_stmt *stmt, void *ret, struct err *err)

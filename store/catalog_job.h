@@ -5,6 +5,10 @@
  *     |           +--+  after a kill of the daemon: running again, attempt + 1
  *     +--> cancelled
  *
+ * The end of a job can be asked for (catalog_job_cancel()) until it is *settled*: from then on it
+ * does what was asked. Both are decided by the order of two transactions, so of each job it is
+ * known which one came first, and a kill changes nothing about it.
+ *
  * A job's row is durable before its first effect (I2). A key joins: a second request with the same
  * key, uid and body gets the first one's job; another body under it is ERR_CONFLICT. Bodies are
  * compared as canonical JSON, so that white space and the order of members do not matter. Keys live
@@ -34,7 +38,9 @@ struct catalog_job {
     int64_t uid;  /* of the peer that asked */
     char *params; /* JSON object */
     enum catalog_job_state state;
-    char *step; /* current or last step; NULL before the first */
+    char *step;   /* current or last step; NULL before the first */
+    bool cancel;  /* its end was asked for */
+    bool settled; /* it is past the point at which it can be cancelled */
     int64_t attempt;
     int64_t progress_done;  /* in progress_unit */
     int64_t progress_total; /* 0: not known */
@@ -84,11 +90,19 @@ int catalog_job_move(struct catalog *catalog, const char *id, const char *object
 int catalog_job_step(struct catalog *catalog, const char *id, const char *step, struct err *err);
 /* The same for a step that nothing is decided by: lazy. */
 int catalog_job_mark(struct catalog *catalog, const char *id, const char *step, struct err *err);
+/* As catalog_job_step(); from here on the job can be cancelled no more. ERR_CANCELLED when somebody
+ * asked for its end before. Repeating it is fine. */
+int catalog_job_settle(struct catalog *catalog, const char *id, const char *step, struct err *err);
+/* Asks for the end of a job, in the name of a peer. One that is queued is cancelled at once; of one
+ * that runs, or did before the daemon was ended, it is noted, and whoever runs it sees to the rest.
+ * 1: it is cancelled, which it may have been before; 0: it will be. ERR_CONFLICT, which names the
+ * state, for one that has ended otherwise or is settled. Nothing of that is lost by a power cut. */
+int catalog_job_cancel(struct catalog *catalog, const char *id, int64_t uid, struct err *err);
 /* Lazy; callers write it at most once a second. */
 int catalog_job_progress(struct catalog *catalog, const char *id, int64_t done, int64_t total,
                          const char *unit, struct err *err);
 /* Final state. `result` is JSON for done; `failure` is the error for failed and cancelled. The
- * job's leases end in the same transaction. */
+ * job's leases end in the same transaction; of one that is cancelled there is an event. */
 int catalog_job_finish(struct catalog *catalog, const char *id, enum catalog_job_state state,
                        const char *result, const struct err *failure, struct err *err);
 int catalog_job_steps(struct catalog *catalog, const char *id, struct catalog_step **ret,

@@ -2,8 +2,10 @@
 
 #include "clock.h"
 
+#include <signal.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     POLL_DRAWN_S = 1,   /* of one long poll while progress is drawn */
@@ -76,8 +78,33 @@ static int give_up(const struct client_wait *wait, const struct err *cause, stru
     return rc;
 }
 
-int client_job_wait(struct client *client, const struct client_wait *wait, json_t **ret_job,
-                    struct err *err)
+/* What is said to somebody who ends the waiting (Ctrl-C), as that does not end the job. Made before
+ * the signal may come, as its handler can make nothing. */
+static char farewell[320];
+
+static void say_farewell(int number)
+{
+    ssize_t n = write(STDERR_FILENO, farewell, strlen(farewell));
+    (void)n; /* whoever does not read it, ends it all the same */
+    (void)signal(number, SIG_DFL);
+    (void)raise(number); /* when this has returned */
+}
+
+static void prepare_farewell(const struct client_wait *wait, struct sigaction *ret_before)
+{
+    bool drawn = wait->progress && wait->progress->fd >= 0;
+    struct sigaction action = {.sa_handler = say_farewell};
+    snprintf(farewell, sizeof farewell,
+             "%svarve: job %.60s goes on; wait for it with `varve job wait %.60s`, end it with "
+             "`varve job cancel %.60s`\n",
+             drawn ? "\n" : "", wait->id, wait->id, wait->id);
+    (void)sigemptyset(&action.sa_mask);
+    if (sigaction(SIGINT, NULL, ret_before) == 0 && ret_before->sa_handler == SIG_DFL)
+        (void)sigaction(SIGINT, &action, NULL);
+}
+
+static int wait_for_end(struct client *client, const struct client_wait *wait, json_t **ret_job,
+                        struct err *err)
 {
     struct clock clock = clock_system();
     int64_t retry_ns = (wait->retry_s ? wait->retry_s : CLIENT_RETRY_S) * CLOCK_NS_PER_S;
@@ -108,4 +135,14 @@ int client_job_wait(struct client *client, const struct client_wait *wait, json_
         if (now_ns - asked_ns < PAUSE_MS * 1000 * 1000)
             pause_ms(PAUSE_MS);
     }
+}
+
+int client_job_wait(struct client *client, const struct client_wait *wait, json_t **ret_job,
+                    struct err *err)
+{
+    struct sigaction before = {.sa_handler = SIG_DFL};
+    prepare_farewell(wait, &before);
+    int rc = wait_for_end(client, wait, ret_job, err);
+    (void)sigaction(SIGINT, &before, NULL);
+    return rc;
 }

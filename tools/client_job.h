@@ -2,7 +2,7 @@
  *
  * A job belongs to the daemon and survives its restarts, so a client that waits keeps asking: when
  * the daemon goes away it is looked for again for CLIENT_RETRY_S. The client's own end changes
- * nothing for the job.
+ * nothing for the job; whoever ends it with Ctrl-C is told so, and how to cancel the job.
  */
 #pragma once
 

@@ -142,5 +142,6 @@ int cmd_workspace_rm(struct cmd_context *, int, const char *const *, struct err 
 int cmd_job_ls(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_job_show(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_job_wait(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_job_cancel(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_doctor(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_version(struct cmd_context *, int, const char *const *, struct err *);

@@ -76,6 +76,7 @@ static const struct cmd commands[] = {
     {"job", "show", "ID", "Shows one job.", cmd_job_show},
     {"job", "wait", "ID",
      "Waits until a job has ended; its failure is the failure of this command.", cmd_job_wait},
+    {"job", "cancel", "ID", "Ends a job, which undoes what it has done.", cmd_job_cancel},
     {"recover", NULL, "", "Finds what is not as it should be on this node, and mends it.",
      cmd_recover},
     {"doctor", NULL, "", "Checks what this host has and allows, and what will not work.",

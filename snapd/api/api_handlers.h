@@ -46,6 +46,7 @@ int api_workspaces_remove(struct api_request *request, struct api_reply *reply, 
 
 int api_jobs_list(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_jobs_get(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_jobs_cancel(struct api_request *request, struct api_reply *reply, struct err *err);
 
 /* Submits a job in the name of the request and answers 202 with its ID. `job` holds kind, object,
  * params and check; the peer and the key are the request's. */

@@ -27,13 +27,13 @@ static json_t *error_json(const struct catalog_job *job)
 
 static json_t *job_json(const struct catalog_job *job)
 {
-    return json_pack("{s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "id",
+    return json_pack("{s:o, s:o, s:o, s:s, s:b, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "id",
                      api_text(job->id), "kind", api_text(job->kind), "object",
-                     api_text(job->object), "state", catalog_job_state_name(job->state), "step",
-                     api_text(job->step), "progress", progress_json(job), "error", error_json(job),
-                     "result", result_json(job), "attempt", (json_int_t)job->attempt, "created",
-                     api_time(job->created_ns), "started", api_time(job->started_ns), "finished",
-                     api_time(job->finished_ns));
+                     api_text(job->object), "state", catalog_job_state_name(job->state), "cancel",
+                     job->cancel, "step", api_text(job->step), "progress", progress_json(job),
+                     "error", error_json(job), "result", result_json(job), "attempt",
+                     (json_int_t)job->attempt, "created", api_time(job->created_ns), "started",
+                     api_time(job->started_ns), "finished", api_time(job->finished_ns));
 }
 
 int api_jobs_list(struct api_request *request, struct api_reply *reply, struct err *err)
@@ -98,15 +98,11 @@ static int add_steps(struct node *node, const char *id, json_t *job, struct err 
     return 0;
 }
 
-int api_jobs_get(struct api_request *request, struct api_reply *reply, struct err *err)
+static int reply_job(struct api_request *request, int status, struct api_reply *reply,
+                     struct err *err)
 {
-    int rc = id_check(request->arg, "job ID", err);
-    if (rc >= 0 && request->wait_s > 0)
-        rc = wait_for(request, err);
-    if (rc < 0)
-        return rc;
     cleanup_catalog_job struct catalog_job job = {0};
-    rc = catalog_job_get(request->node->catalog, request->arg, &job, err);
+    int rc = catalog_job_get(request->node->catalog, request->arg, &job, err);
     if (rc < 0)
         return rc;
     engine_overlay(request->node->engine, &job);
@@ -114,7 +110,26 @@ int api_jobs_get(struct api_request *request, struct api_reply *reply, struct er
     if (!body)
         return err_fail(err, ERR_INTERNAL, "no memory for the answer");
     rc = add_steps(request->node, request->arg, body, err);
-    return rc < 0 ? rc : api_reply_set(reply, 200, steal_ptr(body), err);
+    return rc < 0 ? rc : api_reply_set(reply, status, steal_ptr(body), err);
+}
+
+int api_jobs_get(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    int rc = id_check(request->arg, "job ID", err);
+    if (rc >= 0 && request->wait_s > 0)
+        rc = wait_for(request, err);
+    return rc < 0 ? rc : reply_job(request, 200, reply, err);
+}
+
+int api_jobs_cancel(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    cleanup_json json_t *params = NULL;
+    int rc = id_check(request->arg, "job ID", err);
+    if (rc >= 0)
+        rc = api_request_params(request, NULL, 0, &params, err);
+    if (rc >= 0)
+        rc = engine_cancel(request->node->engine, request->arg, request->uid, err);
+    return rc < 0 ? rc : reply_job(request, rc == 1 ? 200 : 202, reply, err);
 }
 
 int api_jobs_submit(struct api_request *request, struct job_request *job, struct api_reply *reply,

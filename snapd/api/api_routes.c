@@ -38,6 +38,7 @@ static const struct api_route routes[] = {
     {"POST", "/v1/workspaces/{name}/resize", API_BODY_JSON, false, api_workspaces_resize},
     {"GET", "/v1/jobs", API_BODY_NONE, false, api_jobs_list},
     {"GET", "/v1/jobs/{id}", API_BODY_NONE, true, api_jobs_get},
+    {"POST", "/v1/jobs/{id}/cancel", API_BODY_OPTIONAL, false, api_jobs_cancel},
 };
 
 const struct api_route *api_routes(size_t *ret_count)

@@ -385,7 +385,7 @@ static int make_file(struct export *export, const struct place *place, struct er
     if (rc == 0)
         rc = FAULT_POINT("export.written", err);
     if (rc == 0)
-        rc = job_step(export->job, publish_step, err);
+        rc = job_settle(export->job, publish_step, err);
     if (rc == 0)
         rc = publish_commit(&publish, place->dir_fd, place->name,
                             replace ? PUBLISH_REPLACE : PUBLISH_NOREPLACE, err);
@@ -421,9 +421,10 @@ static int do_export(struct export *export, json_t **ret_result, struct err *err
 {
     cleanup_place struct place place = {.dir_fd = -1};
     bool published = false;
-    int rc = job_step(export->job, "open", err);
-    if (rc == 0)
-        rc = open_place(export, &place, err);
+    int rc = open_place(export, &place, err);
+    if (rc < 0)
+        return rc;
+    rc = job_step(export->job, "open", err);
     if (rc == 0)
         rc = is_published(export, &place, &published, err);
     if (rc == 0 && published) {
@@ -434,6 +435,9 @@ static int do_export(struct export *export, json_t **ret_result, struct err *err
         if (rc == 0)
             rc = make_file(export, &place, err);
     }
+    /* What an attempt before a kill has left; one after a stop goes on. */
+    if (rc < 0 && err->code != ERR_INTERRUPTED)
+        (void)unlinkat(place.temp_dir, place.temp, 0);
     return rc == 0 ? make_result(export, &place, ret_result, err) : rc;
 }
 

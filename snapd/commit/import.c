@@ -189,13 +189,13 @@ static int record(struct import *import, struct err *err)
     struct node *node = import->node;
     char object[DIGEST_TEXT_LEN + 8];
     snprintf(object, sizeof object, "image:%s", digest_format(&import->image.digest).s);
-    int rc = job_step(import->job, "record", err);
-    if (rc == 0)
-        rc = catalog_begin(node->catalog, err);
+    int rc = catalog_begin(node->catalog, err);
     if (rc < 0)
         return rc;
-    rc = commit_image_put(node->catalog, &import->image, "import", import->name, &import->added,
-                          err);
+    rc = job_settle(import->job, "record", err);
+    if (rc == 0)
+        rc = commit_image_put(node->catalog, &import->image, "import", import->name, &import->added,
+                              err);
     if (rc == 0)
         rc = catalog_event_add(node->catalog, "image-imported", object, NULL, err);
     if (rc < 0) {

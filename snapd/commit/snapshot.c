@@ -34,6 +34,7 @@ struct creation {
     struct capture_result layer;
     struct commit_added added;
     bool recorded;
+    bool is_all; /* the job's work is done with it */
 };
 
 static int no_memory(struct err *err)
@@ -290,12 +291,13 @@ static int record(struct creation *creation, struct err *err)
     cleanup_free char *skipped = json_doc_dump(creation->layer.skipped);
     if (!skipped)
         return no_memory(err);
-    int rc = job_step(creation->job, "record", err);
-    if (rc == 0)
-        rc = catalog_begin(node->catalog, err);
+    int rc = catalog_begin(node->catalog, err);
     if (rc < 0)
         return rc;
-    rc = record_rows(creation, skipped, err);
+    rc = creation->is_all ? job_settle(creation->job, "record", err)
+                          : job_step(creation->job, "record", err);
+    if (rc == 0)
+        rc = record_rows(creation, skipped, err);
     if (rc < 0) {
         catalog_rollback(node->catalog);
         return rc;
@@ -338,11 +340,13 @@ static int create_locked(struct creation *creation, struct err *err)
 
 static int create(struct creation *creation, bool locked, struct err *err)
 {
-    int rc = job_step(creation->job, "check", err);
+    int rc = is_there(creation, err);
+    if (rc == 1)
+        return node_sync_index(creation->node, err);
     if (rc == 0)
-        rc = is_there(creation, err);
-    if (rc != 0)
-        return rc == 1 ? node_sync_index(creation->node, err) : rc;
+        rc = job_step(creation->job, "check", err);
+    if (rc < 0)
+        return rc;
     cleanup_fd int lock = locked ? -1 : run_lock_idle(creation->node, creation->run, err);
     return lock < 0 && !locked ? lock : create_locked(creation, err);
 }
@@ -350,7 +354,7 @@ static int create(struct creation *creation, bool locked, struct err *err)
 static int take(struct job *job, const struct snapshot_wanted *wanted, bool locked,
                 json_t **ret_result, struct err *err)
 {
-    struct creation creation = {.job = job, .node = job_node(job)};
+    struct creation creation = {.job = job, .node = job_node(job), .is_all = ret_result != NULL};
     commit_image_init(&creation.base_image);
     commit_image_init(&creation.image);
     int rc = take_wanted(&creation, wanted, err);

@@ -45,5 +45,8 @@ struct snapshot_wanted {
  * ID that is there already is the result of an earlier attempt. Ends the leases of the job. */
 int snapshot_take_locked(struct job *job, const struct snapshot_wanted *wanted, struct err *err);
 
+/* Takes such a one back, with its name and its image, when nothing else needs them. */
+int snapshot_drop(struct node *node, const char *id, struct err *err);
+
 /* The document for the API; caller owns it. NULL without memory. */
 json_t *snapshot_json(struct node *node, const struct catalog_snapshot *snapshot);

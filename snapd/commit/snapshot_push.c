@@ -46,13 +46,13 @@ static int record(struct pushing *pushing, struct err *err)
     struct catalog *catalog = pushing->node->catalog;
     char object[ID_LEN_MAX + 16];
     snprintf(object, sizeof object, "snapshot:%s", pushing->row.id);
-    int rc = job_step(pushing->job, "record", err);
-    if (rc == 0)
-        rc = catalog_begin(catalog, err);
+    int rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
-    rc = catalog_snapshot_set_durability(catalog, pushing->row.id, pushing->level,
-                                         pushing->node->remote->url, err);
+    rc = job_settle(pushing->job, "record", err);
+    if (rc == 0)
+        rc = catalog_snapshot_set_durability(catalog, pushing->row.id, pushing->level,
+                                             pushing->node->remote->url, err);
     if (rc == 0)
         rc = catalog_event_add(
             catalog, pushing->level == CATALOG_VERIFIED ? "snapshot-verified" : "snapshot-pushed",

@@ -132,7 +132,7 @@ static int remove_rows(struct removal *removal, struct err *err)
 static int remove_local(struct removal *removal, struct err *err)
 {
     struct catalog *catalog = removal->node->catalog;
-    int rc = job_step(removal->job, last_step, err);
+    int rc = job_settle(removal->job, last_step, err);
     if (rc == 0)
         rc = catalog_begin(catalog, err);
     if (rc < 0)
@@ -158,6 +158,26 @@ static int remove_all(struct removal *removal, json_t **ret_result, struct err *
         json_pack("{s:s, s:s, s:o, s:o}", "id", removal->row.id, "digest", removal->row.image,
                   "remote", outcome_json(&removal->remote), "image", outcome_json(&removal->image));
     return *ret_result ? 0 : err_errno(err, ENOMEM, "cannot describe the removal");
+}
+
+int snapshot_drop(struct node *node, const char *id, struct err *err)
+{
+    struct removal removal = {.node = node};
+    struct err missing = ERR_INIT;
+    int rc =
+        err_found(err, catalog_snapshot_get(node->catalog, id, &removal.row, &missing), &missing);
+    if (rc <= 0)
+        return rc;
+    snapshot_outcome_set(&removal.remote, "not_pushed", "");
+    removal.name = snapshot_local_name(node, &removal.row);
+    rc = removal.name ? catalog_begin(node->catalog, err) : err_errno(err, ENOMEM, "out of memory");
+    if (rc == 0)
+        rc = catalog_end(node->catalog, remove_rows(&removal, err), err);
+    if (rc == 0)
+        rc = node_sync_index(node, err);
+    free(removal.name);
+    catalog_snapshot_free(&removal.row);
+    return rc;
 }
 
 /* Without a record: another attempt of this job has removed it, or there never was one. */

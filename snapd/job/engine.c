@@ -39,10 +39,11 @@ static void unref(struct job *job)
 
 static void *waiter(void *arg);
 
-/* The lock is held. */
+/* Whether it waits for the end of others of its class, which one that is to be undone does not. The
+ * lock is held. */
 static bool is_full(const struct job *job)
 {
-    return job->class && job->class->running >= job->class->max;
+    return job->class && job->class->running >= job->class->max && !atomic_load(&job->cancelled);
 }
 
 /* Jobs that could run now if there were a thread, those that have threads of their own. The lock is
@@ -76,10 +77,9 @@ static void append(struct engine *engine, struct job *job)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Takes a job off the list and lets waiters know. */
-static void forget(struct engine *engine, struct job *job)
+/* Takes a job off the list and lets waiters know. The lock is held. */
+static void unlink_job(struct engine *engine, struct job *job)
 {
-    pthread_mutex_lock(&engine->lock);
     struct job **link = &engine->jobs;
     while (*link != job)
         link = &(*link)->next;
@@ -88,12 +88,18 @@ static void forget(struct engine *engine, struct job *job)
         engine->jobs_end = link;
     engine->job_count--;
     job->final = true;
-    if (job->class)
+    if (job->class && job->running)
         job->class->running--;
     pthread_cond_broadcast(&engine->finished);
     if (job->waits)
         pthread_cond_broadcast(&engine->queued); /* a thread may have waited for its place */
     unref(job);
+}
+
+static void forget(struct engine *engine, struct job *job)
+{
+    pthread_mutex_lock(&engine->lock);
+    unlink_job(engine, job);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -192,6 +198,8 @@ static int queue_unfinished(struct engine *engine, struct err *err)
         struct job *job = job_new(engine->node, &engine->stopping, rows[i].id, rows[i].object);
         if (job) {
             take_class(engine, job, kind);
+            atomic_store(&job->cancelled, rows[i].cancel);
+            job->waits = job->waits || rows[i].cancel;
             append(engine, job);
         } else
             rc = err_fail(err, ERR_INTERNAL, "no memory for %zu unfinished jobs", count);
@@ -437,6 +445,41 @@ int engine_submit(struct engine *engine, const struct job_request *request, char
         return rc;
     *ret_id = existing ? steal_ptr(existing) : steal_ptr(id);
     return 0;
+}
+
+/* The wish, at the expense of the reserve where the disk is full. As engine_cancel(). */
+static int record_cancel(struct engine *engine, const char *id, int64_t uid, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    struct catalog *catalog = engine->node->catalog;
+    int rc = catalog_job_cancel(catalog, id, uid, &failure);
+    if (rc < 0 && failure.code == ERR_NO_SPACE && node_reserve_release(engine->node))
+        return catalog_job_cancel(catalog, id, uid, err);
+    return err_pass(err, rc, &failure);
+}
+
+int engine_cancel(struct engine *engine, const char *id, int64_t uid, struct err *err)
+{
+    /* Nothing is queued that is not in the list. */
+    pthread_mutex_lock(&engine->submit_lock);
+    int rc = record_cancel(engine, id, uid, err);
+    pthread_mutex_unlock(&engine->submit_lock);
+    if (rc < 0)
+        return rc;
+    log_event(LOG_INFO, "job-cancel-asked", "job", id, NULL);
+    pthread_mutex_lock(&engine->lock);
+    struct job *job = find(engine, id);
+    if (job)
+        atomic_store(&job->cancelled, true);
+    if (job && !job->running && rc == 1) {
+        unlink_job(engine, job);
+    } else if (job && !job->running) {
+        job->waits = true;
+        need_waiter(engine);
+        pthread_cond_broadcast(&engine->queued);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return rc;
 }
 
 /* Waits on the job's own flag; the reference keeps it alive when the engine forgets it. */

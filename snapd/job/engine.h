@@ -8,6 +8,16 @@
  * beginning. So every kind's function can be repeated: a step whose effect is there already does
  * nothing. A function that fails undoes what it made, unless the failure is ERR_INTERRUPTED.
  *
+ * Cancelling: engine_cancel() has the catalog record the wish, then makes job_step(),
+ * job_progress() and job_stop() of a running job fail with ERR_CANCELLED; so its function undoes
+ * what it made, and the job is `cancelled`. One that nobody has begun ends at once. A job that a
+ * former life had begun is run once more for its undoing alone, with a thread of its own. So that
+ * `cancelled` means that nothing was done, and nobody is told that a job will be cancelled that is
+ * done in the end, a function says where the point is behind which it goes on to its end: by
+ * job_settle(), in the transaction that is its effect or directly before an effect that is none.
+ * What an earlier attempt has settled is not cancelled any more; what it had only begun the
+ * function has to find and undo also when its first step fails.
+ *
  * Orderly stop: engine_stop() makes job_step() and job_progress() of running jobs fail with
  * ERR_INTERRUPTED; such a job stays `running` in the catalog and goes on at the next start.
  *
@@ -28,7 +38,7 @@
  * record it (a full disk) the engine tries again and the object stays taken; a full disk gets the
  * node's reserve first, and so does a new job whose work frees space.
  *
- * What it does not do: priorities, cancelling, removing old records.
+ * What it does not do: priorities, removing old records.
  */
 #pragma once
 
@@ -96,6 +106,10 @@ int engine_submit(struct engine *engine, const struct job_request *request, char
                   struct err *err);
 /* Waits until the job is in a final state, at most `seconds`. 1 final, 0 not yet, or -errno. */
 int engine_wait(struct engine *engine, const char *id, int seconds, struct err *err);
+/* Asks for the end of a job, durably. 1: it is cancelled, also when it was before; 0: it will be.
+ * ERR_NOT_FOUND; ERR_CONFLICT for one that has ended otherwise or is settled. `uid` is the peer's.
+ */
+int engine_cancel(struct engine *engine, const char *id, int64_t uid, struct err *err);
 /* Puts the newest progress of a running job, which the catalog hears of once a second, into its
  * row. Other rows stay as they are. */
 void engine_overlay(struct engine *engine, struct catalog_job *row);
@@ -107,15 +121,24 @@ const char *job_id(const struct job *job);
 const json_t *job_params(const struct job *job);
 /* Whether an earlier attempt of this job may have done some of its work. */
 bool job_is_repeated(const struct job *job);
-/* Notes durably that a step begins. Fails with ERR_INTERRUPTED when the daemon stops. */
+/* Notes durably that a step begins. Fails with ERR_INTERRUPTED when the daemon stops, and with
+ * ERR_CANCELLED when somebody asked for the end of the job. */
 int job_step(struct job *job, const char *step, struct err *err);
+/* The same for the step from which on the job can be cancelled no more: what it has asked for is
+ * done then, or begins. In a transaction that is open, which has to be given up when this fails, or
+ * in one of its own. What follows fails for a stop of the daemon alone. */
+int job_settle(struct job *job, const char *step, struct err *err);
+/* Whether the work was told that somebody asked for its end. */
+bool job_is_cancelled(const struct job *job);
 /* Works on another object from now on (NULL: on nothing alone), durably: what it had is free, and
  * an attempt after a kill has the new one from its beginning. ERR_CONFLICT when another job has it.
  */
 int job_move(struct job *job, const char *object, struct err *err);
-/* 0, or ERR_INTERRUPTED when the daemon stops. `job` is a struct job; the type is that of
- * convert_stop (restore/convert.h). */
+/* 0, ERR_INTERRUPTED when the daemon stops, or ERR_CANCELLED. `job` is a struct job; the type is
+ * that of convert_stop (restore/convert.h). */
 int job_stop(void *job, struct err *err);
+/* The same for a stop of the daemon alone, for what a job has to undo. */
+int job_stop_undo(void *job, struct err *err);
 /* Asks job_stop() for what can only be told yes or no, such as a remote (remote_progress), and
  * keeps why. */
 struct job_asker {
@@ -129,5 +152,5 @@ int job_asker_end(const struct job_asker *asker, int rc, struct err *err);
 /* The same for a step that is for people to see and decides nothing: it survives a kill, and costs
  * no wait for the disk. */
 int job_mark(struct job *job, const char *step, struct err *err);
-/* Notes progress (written at most once a second). Fails only with ERR_INTERRUPTED. */
+/* Notes progress (written at most once a second). Fails only as job_stop(). */
 int job_progress(struct job *job, uint64_t done, uint64_t total, const char *unit, struct err *err);

@@ -55,13 +55,28 @@ bool job_is_repeated(const struct job *job)
     return catalog_job_get(job->node->catalog, job->id, &row, NULL) == 0 && row.attempt > 1;
 }
 
-int job_stop(void *arg, struct err *err)
+int job_stop_undo(void *arg, struct err *err)
 {
     struct job *job = arg;
     if (!atomic_load(job->stopping))
         return 0;
     atomic_store(&job->interrupted, true);
     return err_fail(err, ERR_INTERRUPTED, "the daemon is stopping");
+}
+
+int job_stop(void *arg, struct err *err)
+{
+    struct job *job = arg;
+    int rc = job_stop_undo(job, err);
+    if (rc < 0 || !atomic_load(&job->cancelled))
+        return rc;
+    atomic_store(&job->told, true);
+    return err_fail(err, ERR_CANCELLED, "it was cancelled");
+}
+
+bool job_is_cancelled(const struct job *job)
+{
+    return atomic_load(&job->told);
 }
 
 int job_asker_ask(void *arg, uint64_t done, uint64_t total)
@@ -95,6 +110,19 @@ int job_step(struct job *job, const char *step, struct err *err)
 {
     int rc = begin_step(job, err);
     return rc < 0 ? rc : catalog_job_step(job->node->catalog, job->id, step, err);
+}
+
+int job_settle(struct job *job, const char *step, struct err *err)
+{
+    struct err why = ERR_INIT;
+    int rc = begin_step(job, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_job_settle(job->node->catalog, job->id, step, &why);
+    /* Asked for before anybody here heard of it. */
+    if (rc < 0 && why.code == ERR_CANCELLED)
+        atomic_store(&job->told, true);
+    return err_pass(err, rc, &why);
 }
 
 int job_mark(struct job *job, const char *step, struct err *err)

@@ -45,6 +45,8 @@ struct job {
     const struct job_kind *kind;
     json_t *params;
     atomic_bool interrupted; /* the work was told of the stop */
+    atomic_bool cancelled;   /* its end was asked for, which the catalog has recorded; by anybody */
+    atomic_bool told;        /* and the work was told of that */
 
     pthread_mutex_t lock; /* on what follows, the newest progress */
     int64_t written_ns;   /* monotonic time of the last progress in the catalog; 0: none */

@@ -84,27 +84,47 @@ static int load(struct job *job, void *arg, struct err *err)
     return 0;
 }
 
+/* `arg` is a bool *: somebody has cancelled the job since it was read. */
 static int record_start(struct job *job, void *arg, struct err *err)
 {
-    (void)arg;
-    return catalog_job_start(job->node->catalog, job->id, err);
+    cleanup_catalog_job struct catalog_job row = {0};
+    struct err failure = ERR_INIT;
+    bool *ended = arg;
+    int rc = catalog_job_start(job->node->catalog, job->id, &failure);
+    *ended = rc < 0 && failure.code == ERR_CONFLICT &&
+             catalog_job_get(job->node->catalog, job->id, &row, NULL) == 0 &&
+             row.state == CATALOG_JOB_CANCELLED;
+    return *ended ? 0 : err_pass(err, rc, &failure);
 }
 
 struct ending {
     enum catalog_job_state state;
     char *result;              /* NULL: none */
-    const struct err *failure; /* of a job that failed */
+    const struct err *failure; /* of a job that failed or was cancelled */
 };
+
+/* A job that had nothing to settle may have come to its end before it heard that it should not. */
+static int look_for_wish(const struct job *job, struct ending *ending, struct err *err)
+{
+    static const struct err why = {
+        .num = ECANCELED, .code = ERR_CANCELLED, .text = "it was cancelled, at its end"};
+    cleanup_catalog_job struct catalog_job row = {0};
+    int rc = catalog_job_get(job->node->catalog, job->id, &row, err);
+    if (rc == 0 && row.cancel && ending->state == CATALOG_JOB_DONE)
+        *ending = (struct ending){.state = CATALOG_JOB_CANCELLED, .failure = &why};
+    return rc;
+}
 
 /* The last progress, the final state and with it the end of the leases are one transaction. */
 static int record_end(struct job *job, void *arg, struct err *err)
 {
-    const struct ending *ending = arg;
+    struct ending *ending = arg;
     struct catalog *catalog = job->node->catalog;
     int rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
-    if (job->unwritten)
+    rc = look_for_wish(job, ending, err);
+    if (rc == 0 && job->unwritten)
         rc = catalog_job_progress(catalog, job->id, job->done, job->total, job->unit, err);
     if (rc >= 0)
         rc = catalog_job_finish(catalog, job->id, ending->state, ending->result, ending->failure,
@@ -166,27 +186,46 @@ static bool leave(struct job *job)
     return false;
 }
 
+/* Told to end, the work may have failed in words of its own. */
+static void tell_cancelled(struct err *failure)
+{
+    struct err why = *failure;
+    if (failure->code == ERR_CANCELLED)
+        return;
+    err_clear(failure);
+    (void)err_fail(failure, ERR_CANCELLED, "it was cancelled: %s", why.text);
+    if (why.hint[0])
+        err_hint(failure, "%s", why.hint);
+}
+
 static bool finish(struct job *job, const char *kind, int rc, const json_t *result,
-                   const struct err *failure)
+                   struct err *failure)
 {
     cleanup_free char *text = result ? json_doc_dump(result) : NULL;
-    struct ending ending = {.state = rc < 0 ? CATALOG_JOB_FAILED : CATALOG_JOB_DONE,
+    bool cancelled = rc < 0 && atomic_load(&job->told);
+    struct ending ending = {.state = cancelled ? CATALOG_JOB_CANCELLED
+                                     : rc < 0  ? CATALOG_JOB_FAILED
+                                               : CATALOG_JOB_DONE,
                             .result = rc < 0 ? NULL : text,
                             .failure = rc < 0 ? failure : NULL};
+    if (cancelled)
+        tell_cancelled(failure);
     struct err fault = ERR_INIT;
     if (FAULT_POINT("job.before-finish", &fault) < 0)
         log_event(LOG_WARN, "job-fault", "job", job->id, "error", fault.text, NULL);
     if (insist(job, "final state", record_end, &ending) == -ECANCELED)
         return false;
-    log_event(rc < 0 ? LOG_WARN : LOG_INFO, "job-finished", "job", job->id, "kind", kind, "state",
-              catalog_job_state_name(ending.state), "error", rc < 0 ? failure->text : NULL, NULL);
+    log_event(ending.state == CATALOG_JOB_FAILED ? LOG_WARN : LOG_INFO, "job-finished", "job",
+              job->id, "kind", kind, "state", catalog_job_state_name(ending.state), "error",
+              ending.failure ? ending.failure->text : NULL, NULL);
     return true;
 }
 
 static bool run_loaded(struct job *job, const struct loaded *loaded)
 {
-    int rc = insist(job, "start", record_start, NULL);
-    if (rc < 0)
+    bool ended = false;
+    int rc = insist(job, "start", record_start, &ended);
+    if (rc < 0 || ended)
         return rc != -ECANCELED;
     pthread_mutex_lock(&job->lock);
     job->started = true;

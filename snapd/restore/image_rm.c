@@ -92,7 +92,7 @@ static int run_removal(struct removal *removal, struct err *err)
     struct err failure = ERR_INIT;
     int rc = commit_step_reached(removal->job, last_step, &reached, err);
     if (rc == 0)
-        rc = job_step(removal->job, last_step, err);
+        rc = job_settle(removal->job, last_step, err);
     if (rc < 0)
         return rc;
     rc = remove_image(removal, &failure);

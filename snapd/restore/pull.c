@@ -10,9 +10,9 @@
 
 #include <string.h>
 
-static void pull_init(struct pull *pull, struct job *job, const struct image_ref *ref)
+static void pull_init(struct pull *pull, struct job *job, const struct image_ref *ref, bool is_all)
 {
-    *pull = (struct pull){.job = job, .node = job_node(job), .ref = ref};
+    *pull = (struct pull){.job = job, .node = job_node(job), .ref = ref, .is_all = is_all};
     commit_image_init(&pull->image);
     pthread_mutex_init(&pull->lock, NULL);
 }
@@ -188,7 +188,10 @@ static int put_rows(struct pull *pull, struct err *err)
     struct catalog *catalog = pull->node->catalog;
     char object[DIGEST_TEXT_LEN + 8];
     snprintf(object, sizeof object, "image:%s", record->digest);
-    int rc = catalog_image_put(catalog, record, err);
+    int rc =
+        pull->is_all ? job_settle(pull->job, "record", err) : job_step(pull->job, "record", err);
+    if (rc == 0)
+        rc = catalog_image_put(catalog, record, err);
     if (rc == 0)
         rc = catalog_place_add_image(catalog, pull->remote->host, pull->ref->repository, record,
                                      err);
@@ -200,9 +203,7 @@ static int put_rows(struct pull *pull, struct err *err)
 static int record(struct pull *pull, struct err *err)
 {
     struct catalog *catalog = pull->node->catalog;
-    int rc = job_step(pull->job, "record", err);
-    if (rc == 0)
-        rc = catalog_begin(catalog, err);
+    int rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
     rc = catalog_end(catalog, put_rows(pull, err), err);
@@ -217,7 +218,7 @@ static void sync_index(struct node *node)
         log_event(LOG_WARN, "index-not-written", "error", failure.text, NULL);
 }
 
-static int pull_one(struct job *job, const struct image_ref *ref, char **ret_digest,
+static int pull_one(struct job *job, const struct image_ref *ref, bool is_all, char **ret_digest,
                     uint64_t *ret_downloaded, struct err *err)
 {
     *ret_downloaded = 0;
@@ -227,7 +228,7 @@ static int pull_one(struct job *job, const struct image_ref *ref, char **ret_dig
         return *ret_digest ? 0 : err_errno(err, ENOMEM, "cannot pull %s", ref->text);
     }
     cleanup_pull struct pull pull;
-    pull_init(&pull, job, ref);
+    pull_init(&pull, job, ref, is_all);
     int rc = fetch(&pull, err);
     if (rc == 0)
         rc = record(&pull, err);
@@ -245,7 +246,7 @@ static int pull_one(struct job *job, const struct image_ref *ref, char **ret_dig
 int pull_image(struct job *job, const struct image_ref *ref, char **ret_digest, struct err *err)
 {
     uint64_t downloaded;
-    int rc = pull_one(job, ref, ret_digest, &downloaded, err);
+    int rc = pull_one(job, ref, false, ret_digest, &downloaded, err);
     return rc < 0 ? commit_blobs_end(job, rc, err) : 0;
 }
 
@@ -280,7 +281,7 @@ static int run_pull(struct job *job, json_t **ret_result, struct err *err)
     if (rc == 0)
         rc = image_ref_resolve(job_node(job), text, &ref, err);
     if (rc == 0)
-        rc = pull_one(job, &ref, &digest, &downloaded, err);
+        rc = pull_one(job, &ref, true, &digest, &downloaded, err);
     if (rc == 0)
         rc = make_result(job_node(job), digest, downloaded, ret_result, err);
     return commit_blobs_end(job, rc, err);

@@ -18,6 +18,7 @@ struct pull {
     const struct image_ref *ref;
     struct remote *remote; /* borrowed, or the same as `opened` */
     struct remote *opened; /* owned; NULL for the node's own */
+    bool is_all;           /* the job's work is done with it */
     struct commit_image image;
     struct catalog_image row; /* of the image; owned, complete after the config */
     uint64_t total;           /* bytes of config and layers */

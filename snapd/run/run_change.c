@@ -44,7 +44,7 @@ static int change(struct job *job, const struct run_switch *wanted, const struct
         rc = run_switch_make(node, wanted, temp, err);
     if (rc < 0)
         return rc;
-    rc = job_step(job, "switch", err);
+    rc = job_settle(job, "switch", err);
     if (rc < 0) {
         remove_temp(node, temp);
         return rc;

@@ -1,6 +1,7 @@
 #include "run.h"
 
 #include "catalog_event.h"
+#include "commit_blobs.h"
 #include "fault.h"
 #include "id.h"
 #include "image_ref.h"
@@ -103,15 +104,18 @@ static int build(struct job *job, const struct catalog_run *run, struct err *err
     return rc == 0 ? FAULT_POINT("run.mounted", err) : rc;
 }
 
-static int mark_ready(struct node *node, const char *id, struct err *err)
+static int mark_ready(struct job *job, const char *id, struct err *err)
 {
+    struct node *node = job_node(job);
     char object[ID_LEN_MAX + 8];
     snprintf(object, sizeof object, "run:%s", id);
     /* The end of the job is durable, and this with it. */
     int rc = catalog_begin_lazy(node->catalog, err);
     if (rc < 0)
         return rc;
-    rc = catalog_run_set_state(node->catalog, id, CATALOG_RUN_READY, err);
+    rc = job_settle(job, "record", err);
+    if (rc == 0)
+        rc = catalog_run_set_state(node->catalog, id, CATALOG_RUN_READY, err);
     if (rc == 0)
         rc = catalog_event_add(node->catalog, "run-created", object, NULL, err);
     return catalog_end(node->catalog, rc, err);
@@ -124,7 +128,7 @@ static int finish(struct job *job, struct catalog_run *run, json_t **ret_result,
     json_t *json = run_json(job_node(job), run, err);
     if (!json)
         return err_wrap(err, err->num ? -err->num : -ENOMEM, "cannot describe run %s", run->id);
-    int rc = mark_ready(job_node(job), run->id, err);
+    int rc = mark_ready(job, run->id, err);
     if (rc < 0) {
         json_decref(json);
         return rc;
@@ -228,5 +232,12 @@ static int create(struct job *job, json_t **ret_result, struct err *err)
     return rc < 0 ? rc : make_new(job, &request, ret_result, err);
 }
 
+/* What an earlier attempt has pulled of an image goes with the failure. */
+static int run_create(struct job *job, json_t **ret_result, struct err *err)
+{
+    int rc = create(job, ret_result, err);
+    return rc < 0 ? commit_blobs_end(job, rc, err) : 0;
+}
+
 const struct job_kind run_create_job = {
-    .name = "run.create", .run = create, .id_prefix = "r", .remote = true};
+    .name = "run.create", .run = run_create, .id_prefix = "r", .remote = true};

@@ -35,7 +35,7 @@ static int remove_run(struct job *job, const char *id, struct err *err)
     cleanup_fd int lock = run_lock_idle(node, id, err);
     if (lock < 0)
         return lock;
-    rc = job_step(job, "remove", err);
+    rc = job_settle(job, "remove", err);
     if (rc < 0)
         return rc;
     rc = run_discard(node, id, "run-removed", err);

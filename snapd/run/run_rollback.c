@@ -6,6 +6,7 @@
 #include "id.h"
 #include "image_ref.h"
 #include "layers.h"
+#include "log.h"
 #include "run.h"
 #include "run_change.h"
 #include "run_kill.h"
@@ -165,25 +166,42 @@ static int check_ready(struct rollback *rollback, struct err *err)
     return rc;
 }
 
+/* The run is as it was, so what was saved of it is in it. */
+static void drop_safety(const struct rollback *rollback)
+{
+    struct err failure = ERR_INIT;
+    if (snapshot_drop(rollback->node, rollback->safety.s, &failure) < 0)
+        log_event(LOG_WARN, "snapshot-not-taken-back", "snapshot", rollback->safety.s, "error",
+                  failure.text, NULL);
+}
+
+static int go_on(struct rollback *rollback, struct err *err)
+{
+    struct job *job = rollback->job;
+    int rc = find_safety(rollback, err);
+    if (rc == 0)
+        rc = job_step(job, "check", err);
+    if (rc == 0)
+        rc = check_ready(rollback, err);
+    int done = rc < 0 ? rc : run_switch_is_done(rollback->node, rollback->id, job_id(job), err);
+    if (done == 0)
+        rc = roll_back(rollback, err);
+    else
+        rc = done < 0 ? done : run_mount_idle(rollback->node, rollback->id, job_stop, job, err);
+    if (rc < 0 && err->code != ERR_INTERRUPTED && job_is_cancelled(job) && rollback->is_safe)
+        drop_safety(rollback);
+    return commit_blobs_end(job, rc, err);
+}
+
 static int run_rollback(struct job *job, json_t **ret_result, struct err *err)
 {
     struct rollback rollback = {.job = job, .node = job_node(job)};
     cleanup_catalog_run struct catalog_run after = {0};
     int rc = read_params(&rollback, err);
-    if (rc == 0)
-        rc = job_step(job, "check", err);
-    if (rc == 0)
-        rc = check_ready(&rollback, err);
     if (rc < 0)
         return rc;
     choose_safety_id(&rollback);
-    rc = find_safety(&rollback, err);
-    int done = rc < 0 ? rc : run_switch_is_done(rollback.node, rollback.id, job_id(job), err);
-    if (done == 0)
-        rc = roll_back(&rollback, err);
-    else
-        rc = done < 0 ? done : run_mount_idle(rollback.node, rollback.id, job_stop, job, err);
-    rc = commit_blobs_end(job, rc, err);
+    rc = go_on(&rollback, err);
     if (rc == 0)
         rc = catalog_run_get(rollback.node->catalog, rollback.id, &after, err);
     if (rc < 0)

@@ -70,26 +70,35 @@ static int record(struct job *job, const struct request *request, struct err *er
 }
 
 /* The end of the job is durable, and this with it. */
-static int mark_detached(struct node *node, const struct request *request, struct err *err)
+static int mark_detached(struct job *job, const struct request *request, struct err *err)
 {
+    struct node *node = job_node(job);
     int rc = catalog_begin_lazy(node->catalog, err);
     if (rc < 0)
         return rc;
-    rc = catalog_volume_set_state(node->catalog, request->volume, CATALOG_VOLUME_DETACHED, err);
+    rc = job_settle(job, "record", err);
+    if (rc == 0)
+        rc = catalog_volume_set_state(node->catalog, request->volume, CATALOG_VOLUME_DETACHED, err);
     if (rc == 0)
         workspace_event(node, "workspace-created", request->name, NULL);
     return catalog_end(node->catalog, rc, err);
 }
 
+static int make_volume(struct job *job, const struct request *request, struct err *err)
+{
+    cleanup_workspace_waits struct workspace_waits waits;
+    workspace_waits_begin(&waits, job, NULL);
+    return volumes_create(job_node(job)->volumes, request->volume, request->size, err);
+}
+
 static int make(struct job *job, const struct request *request, struct err *err)
 {
-    struct node *node = job_node(job);
     int rc = job_mark(job, "make", err);
     if (rc == 0)
-        rc = volumes_create(node->volumes, request->volume, request->size, err);
+        rc = make_volume(job, request, err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.create-made", err);
-    return rc == 0 ? mark_detached(node, request, err) : rc;
+    return rc == 0 ? mark_detached(job, request, err) : rc;
 }
 
 /* An interrupted job goes on at the next start, so its work stays. */

@@ -12,6 +12,7 @@
 #include "id.h"
 #include "node.h"
 #include "volumes.h"
+#include "wait_stop.h"
 #include "workspace_claim.h"
 
 #include <stdbool.h>
@@ -25,7 +26,20 @@ enum {
 
 /* The name in a job's parameters, checked. Borrowed. */
 int workspace_job_name(struct job *job, const char **ret, struct err *err);
-/* Claims the workspace for a job, waiting for the monitor. */
+/* Who may end the waits of a job's work on a volume (wait_stop.h): who cancels the job. A stop of
+ * the daemon has its own ways (volumes_stop()). `step` is what the job settles with when the work
+ * decides. To be ended with wait_stop_end(). */
+struct workspace_waits {
+    struct wait_stop stop;
+    struct job *job;
+    const char *step; /* NULL: it decides by itself */
+};
+void workspace_waits_begin(struct workspace_waits *waits, struct job *job, const char *step);
+void workspace_waits_end(struct workspace_waits *waits);
+#define cleanup_workspace_waits cleanup_with(workspace_waits_end)
+
+/* Claims the workspace for a job, waiting for the monitor. What an earlier attempt has begun is
+ * waited for also when the job was cancelled, to undo it. */
 int workspace_job_claim(struct job *job, const char *name, struct workspace_claim *ret,
                         struct err *err);
 /* The same for a job that others must not be behind: ERR_CONFLICT after WORKSPACE_CLAIM_MS. */

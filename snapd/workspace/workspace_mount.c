@@ -108,6 +108,15 @@ static void undo(struct node *node, const struct catalog_workspace *row, const s
                   NULL);
 }
 
+static int bring_up(struct job *job, const struct catalog_workspace *row, bool check,
+                    struct volumes_mended *ret, struct err *err)
+{
+    cleanup_workspace_waits struct workspace_waits waits;
+    workspace_waits_begin(&waits, job, NULL);
+    return workspace_bring_up(job_node(job), row->volume.id, row->mount.path, row->mount.read_only,
+                              check, ret, err);
+}
+
 /* From a recorded wish to a mount. */
 static int fulfil(struct job *job, const char *name, bool fresh, struct err *err)
 {
@@ -123,8 +132,9 @@ static int fulfil(struct job *job, const char *name, bool fresh, struct err *err
     if (rc == 0)
         rc = job_mark(job, "attach", err);
     if (rc == 0)
-        rc = workspace_bring_up(node, row.volume.id, row.mount.path, row.mount.read_only, !fresh,
-                                &mended, err);
+        rc = bring_up(job, &row, !fresh, &mended, err);
+    if (rc == 0)
+        rc = job_settle(job, "record", err);
     if (rc == 0)
         told = workspace_tell_mended(NULL, &mended);
     if (rc == 0)

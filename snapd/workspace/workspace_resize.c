@@ -131,7 +131,7 @@ static int resize_row(struct job *job, const struct catalog_workspace *row, uint
     int rc = reserve(node, row, size, &more, err);
     if (rc < 0)
         return rc;
-    rc = job_mark(job, "grow", err);
+    rc = job_settle(job, "grow", err);
     if (rc == 0)
         rc = row->wanted ? grow_mounted(node, row, size, err) : grow_detached(node, row, size, err);
     int noted = note_size(node, row, size, rc >= 0 ? err : &failure);

@@ -49,7 +49,7 @@ static int remove_one(struct job *job, const struct catalog_workspace *row, stru
     if (rc == 0)
         rc = check_unused(node, row, err);
     if (rc == 0)
-        rc = job_step(job, "remove", err);
+        rc = job_settle(job, "remove", err);
     if (rc == 0)
         rc = mark_removing(node, row, err);
     return rc == 0 ? workspace_discard(node, row, "workspace-removed", err) : rc;

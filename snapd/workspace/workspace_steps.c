@@ -18,11 +18,38 @@ int workspace_job_name(struct job *job, const char **ret, struct err *err)
     return rc;
 }
 
+static int ask(void *arg, struct err *err)
+{
+    const struct workspace_waits *waits = arg;
+    struct err why = ERR_INIT;
+    int rc = job_stop(waits->job, &why);
+    return rc < 0 && why.code == ERR_CANCELLED ? err_pass(err, rc, &why) : 0;
+}
+
+static int decide(void *arg, struct err *err)
+{
+    const struct workspace_waits *waits = arg;
+    return waits->step ? job_settle(waits->job, waits->step, err) : 0;
+}
+
+void workspace_waits_begin(struct workspace_waits *waits, struct job *job, const char *step)
+{
+    *waits = (struct workspace_waits){
+        .stop = {.ask = ask, .decide = decide, .arg = waits}, .job = job, .step = step};
+    wait_stop_begin(&waits->stop);
+}
+
+void workspace_waits_end(struct workspace_waits *waits)
+{
+    wait_stop_end(&waits->stop);
+}
+
 int workspace_job_claim(struct job *job, const char *name, struct workspace_claim *ret,
                         struct err *err)
 {
     struct workspaces *workspaces = job_node(job)->workspaces;
-    int rc = workspace_claim_wait(workspaces, name, job_stop, job, err);
+    int rc = workspace_claim_wait(workspaces, name, job_is_repeated(job) ? job_stop_undo : job_stop,
+                                  job, err);
     if (rc == 0)
         *ret = (struct workspace_claim){.workspaces = workspaces, .name = name};
     return rc;
@@ -31,6 +58,7 @@ int workspace_job_claim(struct job *job, const char *name, struct workspace_clai
 struct patience {
     struct job *job;
     const char *name;
+    bool repeated;
     int64_t until_ms;
 };
 
@@ -38,7 +66,7 @@ struct patience {
 static int is_over(void *arg, struct err *err)
 {
     const struct patience *patience = arg;
-    int rc = job_stop(patience->job, err);
+    int rc = patience->repeated ? job_stop_undo(patience->job, err) : job_stop(patience->job, err);
     if (rc < 0 || clock_now_ms() < patience->until_ms)
         return rc;
     rc = err_fail(err, ERR_CONFLICT, "workspace %s is being mended, or its file system is checked",
@@ -51,7 +79,8 @@ int workspace_job_claim_soon(struct job *job, const char *name, struct workspace
                              struct err *err)
 {
     struct workspaces *workspaces = job_node(job)->workspaces;
-    struct patience patience = {job, name, clock_now_ms() + WORKSPACE_CLAIM_MS};
+    struct patience patience = {job, name, job_is_repeated(job),
+                                clock_now_ms() + WORKSPACE_CLAIM_MS};
     int rc = workspace_claim_wait(workspaces, name, is_over, &patience, err);
     if (rc == 0)
         *ret = (struct workspace_claim){.workspaces = workspaces, .name = name};

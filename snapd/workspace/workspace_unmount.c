@@ -20,16 +20,37 @@ static void step_back(struct node *node, const struct catalog_workspace *row)
                   NULL);
 }
 
-static int unmount_path(struct node *node, const struct catalog_workspace *row, struct err *err)
+/* The failure of a step before anything is taken away: who is cancelled there leaves the workspace
+ * as it was. What he has recorded may be of an attempt that was killed. */
+static int put_back(struct job *job, const struct catalog_workspace *row, int rc,
+                    const struct err *err)
 {
-    if (!row->wanted)
-        return 0;
-    int rc = volumes_unmount(node->volumes, row->volume.id, row->mount.path, err);
+    if (rc < 0 && job_is_cancelled(job) && err->code != ERR_INTERRUPTED && row->wanted)
+        step_back(job_node(job), row);
+    return rc;
+}
+
+/* Until it is taken away the job can be cancelled. */
+static int take_away(struct job *job, const struct catalog_workspace *row, struct err *err)
+{
+    cleanup_workspace_waits struct workspace_waits waits;
+    workspace_waits_begin(&waits, job, "detach");
+    int rc = row->wanted
+                 ? volumes_unmount(job_node(job)->volumes, row->volume.id, row->mount.path, err)
+                 : 0;
+    return rc < 0 ? rc : wait_stop_decide(err); /* where nothing was mounted */
+}
+
+static int unmount_path(struct job *job, const struct catalog_workspace *row, struct err *err)
+{
+    int rc = take_away(job, row, err);
     if (rc == 0)
-        return FAULT_POINT("workspace.unmounted", err);
-    if (err->code == ERR_INTERRUPTED)
+        return row->wanted ? FAULT_POINT("workspace.unmounted", err) : 0;
+    if (err->code == ERR_INTERRUPTED || !row->wanted)
         return rc;
-    step_back(node, row);
+    step_back(job_node(job), row);
+    if (job_is_cancelled(job))
+        return err_wrap(err, rc, "workspace %s stays mounted", row->name);
     err_hint(err,
              "end what uses it, or give up what was not written with `varve workspace unmount "
              "%s --abandon`",
@@ -85,11 +106,12 @@ static int fail_detach(const struct node *node, const struct catalog_workspace *
 }
 
 /* `ret_loss`: what the unmount could not save; it goes on. */
-static int let_go(struct node *node, const struct catalog_workspace *row, struct err *ret_loss,
+static int let_go(struct job *job, const struct catalog_workspace *row, struct err *ret_loss,
                   struct err *err)
 {
+    struct node *node = job_node(job);
     struct err why = ERR_INIT;
-    int rc = unmount_path(node, row, err);
+    int rc = unmount_path(job, row, err);
     if (rc == 0)
         (void)workspace_note_loss(node, row, ret_loss);
     if (rc == 0)
@@ -109,11 +131,15 @@ static bool is_dead(struct node *node, const struct catalog_workspace *row)
 }
 
 /* Whoever gives it up gives up a freeze, too; else a frozen one is left as it is. */
-static int abandon(struct node *node, const struct catalog_workspace *row, bool give_up,
+static int abandon(struct job *job, const struct catalog_workspace *row, bool give_up,
                    struct err *err)
 {
-    int rc = volumes_abandon(node->volumes, row->volume.id, row->wanted ? row->mount.path : NULL,
-                             give_up, err);
+    struct node *node = job_node(job);
+    int rc = give_up ? 0 : put_back(job, row, job_settle(job, "abandon", err), err);
+    if (rc < 0)
+        return rc;
+    rc = volumes_abandon(node->volumes, row->volume.id, row->wanted ? row->mount.path : NULL,
+                         give_up, err);
     if (rc == -EBUSY && !give_up && row->wanted)
         step_back(node, row);
     return rc == 0 ? FAULT_POINT("workspace.abandoned", err) : rc;
@@ -140,12 +166,12 @@ static int unmount_row(struct job *job, const struct catalog_workspace *row, boo
         workspace_disk_make_room(node); /* for the rows too */
     if (rc == 0)
         rc = record(node, row, err);
-    if (rc == 0)
-        rc = job_mark(job, give_up ? "abandon" : "unmount", err);
+    if (rc == 0 && !give_up)
+        rc = put_back(job, row, job_mark(job, "unmount", err), err);
     if (rc < 0)
         return rc;
-    rc = give_up || is_dead(node, row) ? abandon(node, row, give_up, err)
-                                       : let_go(node, row, &loss, err);
+    rc = give_up || is_dead(node, row) ? abandon(job, row, give_up, err)
+                                       : let_go(job, row, &loss, err);
     if (rc == 0 && known)
         rc = workspace_set_detached(node, row,
                                     give_up ? "workspace-abandoned" : "workspace-unmounted", err);
@@ -175,7 +201,10 @@ static int take_claim(struct job *job, const char *name, bool give_up, struct wo
     struct workspaces *workspaces = job_node(job)->workspaces;
     if (!give_up)
         return workspace_job_claim(job, name, ret, err);
-    int rc = workspace_claim_take_over(workspaces, name, cut, &giving, err);
+    int rc = job_settle(job, "abandon", err); /* what it waits for, it ends */
+    if (rc < 0)
+        return rc;
+    rc = workspace_claim_take_over(workspaces, name, cut, &giving, err);
     if (rc == 0)
         *ret = (struct workspace_claim){.workspaces = workspaces, .name = name};
     return rc;

@@ -59,7 +59,7 @@ static void test_the_document(void **state)
     cleanup_json json_t *job = get_job(site, id, "?wait=20");
     static const char *const keys[] = {"id",      "kind",     "object",  "state",   "step",
                                        "error",   "result",   "attempt", "created", "progress",
-                                       "started", "finished", "steps"};
+                                       "started", "finished", "steps",   "cancel"};
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
         assert_non_null(json_object_get(job, keys[i]));
     assert_int_equal(json_object_size(job), ARRAY_SIZE(keys));
@@ -144,6 +144,41 @@ static void test_unknown_jobs(void **state)
     site_refused(site, 400, "invalid", "J", "GET", "/v1/jobs/J", NULL);
 }
 
+static void test_cancel(void **state)
+{
+    struct site *site = *state;
+    char path[128];
+    atomic_store(&site_shared.hold, true);
+    cleanup_free char *id = submit(site, "a:1");
+    cleanup_free char *other = submit(site, "a:2");
+    for (int i = 0; i < 1000; i++) {
+        cleanup_json json_t *job = get_job(site, id, "");
+        if (strcmp(text_of(job, "state"), "running") == 0)
+            break;
+        nap_ms(10);
+    }
+    snprintf(path, sizeof path, "/v1/jobs/%s/cancel", id);
+    site_refused(site, 400, "invalid", "hard", "POST", path, "{'hard':true}");
+    cleanup_json json_t *asked = site_expect(site, 202, "POST", path, NULL);
+    assert_string_equal(text_of(asked, "id"), id);
+    assert_true(json_is_true(json_object_get(asked, "cancel")));
+    cleanup_json json_t *ended = get_job(site, id, "?wait=20");
+    assert_string_equal(text_of(ended, "state"), "cancelled");
+    assert_string_equal(text_of(json_object_get(ended, "error"), "code"), "cancelled");
+    assert_true(json_is_null(json_object_get(ended, "result")));
+    /* Again is no failure, and says what it is now. */
+    cleanup_json json_t *again = site_expect(site, 200, "POST", path, "{}");
+    assert_string_equal(text_of(again, "state"), "cancelled");
+
+    atomic_store(&site_shared.hold, false);
+    cleanup_json json_t *done = get_job(site, other, "?wait=20");
+    assert_true(json_is_false(json_object_get(done, "cancel")));
+    snprintf(path, sizeof path, "/v1/jobs/%s/cancel", other);
+    site_refused(site, 409, "conflict", "is done already", "POST", path, NULL);
+    site_refused(site, 404, "not_found", "j-none", "POST", "/v1/jobs/j-none/cancel", NULL);
+    site_refused(site, 400, "invalid", "J", "POST", "/v1/jobs/J/cancel", NULL);
+}
+
 static void test_long_poll(void **state)
 {
     struct site *site = *state;
@@ -213,6 +248,7 @@ int main(void)
         TEST(test_running_and_failed_jobs),
         TEST(test_list_is_newest_first),
         TEST(test_unknown_jobs),
+        TEST(test_cancel),
         TEST(test_long_poll),
         TEST(test_many_long_polls_block_nobody),
     };

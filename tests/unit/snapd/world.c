@@ -22,15 +22,25 @@ void world_nap_ms(int ms)
     (void)nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
+static int take_lease(struct job *job, struct err *err)
+{
+    return catalog_lease_add(job_node(job)->catalog, job_id(job),
+                             "blob:sha256:"
+                             "0000000000000000000000000000000000000000000000000000000000000000",
+                             err);
+}
+
+static bool says(const struct job *job, const char *word)
+{
+    return json_is_true(json_object_get(job_params(job), word));
+}
+
 static int run_good(struct job *job, json_t **ret_result, struct err *err)
 {
     atomic_fetch_add(&world_shared.runs, 1);
     int rc = job_step(job, "first", err);
     if (rc >= 0)
-        rc = catalog_lease_add(job_node(job)->catalog, job_id(job),
-                               "blob:sha256:"
-                               "0000000000000000000000000000000000000000000000000000000000000000",
-                               err);
+        rc = take_lease(job, err);
     if (rc >= 0)
         rc = job_step(job, "second", err);
     for (uint64_t done = 1; rc >= 0 && done <= 10; done++)
@@ -72,13 +82,19 @@ static int run_hold(struct job *job, json_t **ret_result, struct err *err)
     int max = atomic_load(&world_shared.working_max);
     while (working > max && !atomic_compare_exchange_weak(&world_shared.working_max, &max, working))
         ;
-    rc = job_step(job, "hold", err);
+    rc = says(job, "settle") ? job_settle(job, "settled", err) : 0;
+    if (rc >= 0)
+        rc = take_lease(job, err);
+    if (rc >= 0)
+        rc = job_step(job, "hold", err);
     for (uint64_t i = 1; rc >= 0 && !atomic_load(&world_shared.go_on); i++) {
-        rc = job_progress(job, i < 2 ? i : 2, 7, "entries", err);
+        rc = says(job, "deaf") ? 0 : job_progress(job, i < 2 ? i : 2, 7, "entries", err);
         world_nap_ms(5);
     }
+    if (rc >= 0 && says(job, "late"))
+        rc = job_settle(job, "settled", err);
     atomic_fetch_sub(&world_shared.working, 1);
-    if (rc < 0 && json_is_true(json_object_get(job_params(job), "own_words"))) {
+    if (rc < 0 && says(job, "own_words")) {
         err_clear(err);
         return err_fail(err, ERR_IO, "the helper ended too early");
     }

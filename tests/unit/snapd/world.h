@@ -5,7 +5,9 @@
  *   test.bad     fails with a code, a sentence and a hint
  *   test.silent  fails with an errno alone
  *   test.hold    works until world_shared.go_on or the stop of the engine; with "own_words" it
- *                then fails with an error of its own; with "move" it works on that object first
+ *                then fails with an error of its own; with "move" it works on that object first,
+ *                with "settle" it is settled before; with "deaf" it does not ask while it holds,
+ *                and with "late" it settles afterwards; it has a lease
  *   test.wait, .remote, .distant, .urgent  as test.hold, each of a class of its own (engine.h)
  *   test.short   a few milliseconds
  *   test.makes   notes the "id" in its parameters; id_prefix "s"
