@@ -1,21 +1,27 @@
 /* pack_writer.h - packs: frames and leaves one after the other, into a remote while they are made.
  *
  * Job: what is added is appended to the current pack, a file without a name in DATA/tmp that is
- * hashed as it grows. A pack that has its size goes to the remote on a thread of its own, while the
- * next one is filled; at most PACK_WRITER_SENDING are on their way, then adding waits.
+ * hashed as it grows. A pack that has its size is sealed: it goes to the remote on a thread of its
+ * own, while the next one is filled; at most PACK_WRITER_SENDING are on their way, then sealing the
+ * next one waits.
  *
- *   new -> add... -> flush -> add... -> flush -> free
+ *   new -> add... -> seal -> add... -> flush -> free
  *
- * After a flush every pack that was begun before is in the remote, confirmed with its size
- * (remote_confirm_blob()), and the places of what lies in it are known. Chunks are flushed before
- * the first leaf is made, as leaves name the packs of chunks.
+ * Places are known of what lies in sealed packs: chunks are sealed before the leaves that name
+ * their packs are made. After a flush every pack is in the remote, confirmed
+ * (remote_confirm_blob()).
  *
- * Two packs whose digests begin with the same VOLUME_PACK_ID bytes, of this writer or among those
- * that it is told of, would make places ambiguous: the later one is written again with a skippable
- * frame of zstd at its end (docs/FORMAT.md).
+ * A pack that is, byte by byte, one of those that the writer is told of is not sent again and no
+ * new pack: places name the other one. Two different packs whose digests begin with the same
+ * VOLUME_PACK_ID bytes would make places ambiguous: the later one gets a skippable frame of zstd at
+ * its end (docs/FORMAT.md). The same input makes the same packs.
  *
- * Failures: the first one ends the work; add and flush return it from then on. A pack in the remote
- * that nobody names is the registry's to collect.
+ * Limits: PACK_WRITER_SENDING + 1 packs in temporary files, each of at most `pack_bytes` and what
+ * was added last; memory for the digests of all packs, and nothing else that grows. No room for a
+ * file is ERR_NO_SPACE.
+ *
+ * Failures: the first one ends the work; add, seal and flush return it from then on, and transfers
+ * that are under way end. A pack in the remote that nobody names is the registry's to collect.
  *
  * Threads: one at a time calls; the sending threads are its own.
  */
@@ -26,6 +32,7 @@
 
 enum {
     PACK_WRITER_SENDING = 3,
+    PACK_ADD_MAX = 1 << 20,
 };
 #define PACK_BYTES       ((uint64_t)16 << 20)
 #define PACK_BYTES_LARGE ((uint64_t)64 << 20) /* of volumes from PACK_LARGE_FROM on */
@@ -37,7 +44,7 @@ struct pack {
     uint64_t size;
 };
 
-/* Where something was added: final only in pack_writer_place(). */
+/* Where something was added; pack_writer_place() says where that is. */
 struct pack_spot {
     uint32_t pack; /* running number in this writer */
     uint32_t offset;
@@ -51,6 +58,8 @@ struct pack_writer_options {
     uint64_t pack_bytes;       /* a pack is full when it has as many */
     const struct pack *others; /* packs whose first digits are taken */
     size_t other_count;
+    unsigned id_bits; /* 0: all; fewer of the first ones are compared where a test wants packs to
+                         be alike */
     remote_progress progress; /* NULL: nobody can ask for the end; called by several threads */
     void *arg;
 };
@@ -59,11 +68,17 @@ struct pack_writer;
 int pack_writer_new(const struct pack_writer_options *options, struct pack_writer **ret,
                     struct err *err);
 void pack_writer_free(struct pack_writer *writer); /* NULL is fine; waits for the threads */
+/* `len`: 1 to PACK_ADD_MAX bytes. Returns after a seal when the pack has its size. */
 int pack_writer_add(struct pack_writer *writer, const void *bytes, size_t len,
                     struct pack_spot *ret, struct err *err);
+/* Ends the current pack, if anything is in it. */
+int pack_writer_seal(struct pack_writer *writer, struct err *err);
+/* Seals, and waits until everything is in the remote. */
 int pack_writer_flush(struct pack_writer *writer, struct err *err);
-/* After a flush that came after the add. */
+/* After a seal that came after the add. */
 struct volume_place pack_writer_place(const struct pack_writer *writer,
                                       const struct pack_spot *spot);
-/* The packs so far, in order; valid until the next call of add. After a flush. */
+/* The new packs so far, in order; valid until the next seal. */
 const struct pack *pack_writer_packs(const struct pack_writer *writer, size_t *ret_count);
+/* Bytes that the remote has confirmed so far. */
+uint64_t pack_writer_sent(struct pack_writer *writer);
