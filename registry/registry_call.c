@@ -99,9 +99,10 @@ static bool is_challenge(const struct registry *registry,
     return response->status == 401 && registry_url_same_origin(response->url, registry->base);
 }
 
+/* So many 401s are answered. */
 static int perform_authorised(struct registry *registry, const struct registry_call *call,
-                              const struct registry_need *need, struct registry_http_response *ret,
-                              struct err *err)
+                              const struct registry_need *need, int answers,
+                              struct registry_http_response *ret, struct err *err)
 {
     struct registry_auth *auth = auth_of(registry);
     for (int tries = 0;; tries++) {
@@ -117,7 +118,7 @@ static int perform_authorised(struct registry *registry, const struct registry_c
             response = (struct registry_http_response){0};
             return 0;
         }
-        if (tries == REGISTRY_AUTH_TRIES)
+        if (tries == answers)
             return registry_error_refusal(&response, err);
         rc = registry_auth_answer(auth, need, value, &response, err);
         if (rc < 0)
@@ -126,7 +127,8 @@ static int perform_authorised(struct registry *registry, const struct registry_c
 }
 
 static int perform_with(struct registry *registry, const struct registry_call *call,
-                        const char *from, struct registry_http_response *ret, struct err *err)
+                        const char *from, int answers, struct registry_http_response *ret,
+                        struct err *err)
 {
     cleanup_rights struct rights rights = {.count = 0};
     int rc = make_rights(call, from, &rights, err);
@@ -142,7 +144,7 @@ static int perform_with(struct registry *registry, const struct registry_call *c
                                  .scopes = (const char *const *)rights.scopes,
                                  .scope_count = rights.count,
                                  .waiter = &waiter};
-    return perform_authorised(registry, call, &need, ret, err);
+    return perform_authorised(registry, call, &need, answers, ret, err);
 }
 
 int registry_call_perform(struct registry *registry, const struct registry_call *call,
@@ -151,12 +153,13 @@ int registry_call_perform(struct registry *registry, const struct registry_call 
     if (!registry_url_same_origin(call->request.url, registry->base))
         return perform_once(registry, call, NULL, ret, err);
     if (!call->from)
-        return perform_with(registry, call, NULL, ret, err);
+        return perform_with(registry, call, NULL, REGISTRY_AUTH_TRIES, ret, err);
     struct err failure = ERR_INIT;
-    int rc = perform_with(registry, call, call->from, ret, &failure);
-    if (rc < 0 && failure.code == ERR_DENIED)
-        return perform_with(registry, call, NULL, ret, err);
-    return rc < 0 ? err_pass(err, rc, &failure) : 0;
+    int rc = perform_with(registry, call, call->from, REGISTRY_AUTH_TRIES, ret, &failure);
+    if (rc == 0 || failure.code == ERR_CANCELLED)
+        return rc == 0 ? 0 : err_pass(err, rc, &failure);
+    /* A 401 would ask for the second right, too, and be remembered for requests without it. */
+    return perform_with(registry, call, NULL, 0, ret, err);
 }
 
 int registry_call_as_pusher(struct registry *registry, const struct registry_call *call,

@@ -28,8 +28,8 @@ struct registry_call {
     struct registry_retry *retry; /* of the work that it is a part of; NULL: it is all of it */
     const char *repository;
     const char *actions; /* of the scope of `repository`: "pull", "pull,push", "delete" */
-    /* A second repository that is read ("from" of a mount); NULL: none. When the token host refuses
-     * both rights together the request is made without this one. */
+    /* A second repository that is read ("from" of a mount); NULL: none. When there is no token with
+     * both rights, for whatever reason, the request is made without this one. */
     const char *from;
 };
 

@@ -191,7 +191,7 @@ static int mount_url(const struct registry_session *session, const struct digest
 }
 
 int registry_session_mount(struct registry_session *session, const struct digest *digest,
-                           const char *from, struct err *err)
+                           const char *from, struct registry_retry *retry, struct err *err)
 {
     cleanup_free char *url = NULL;
     int rc = mount_url(session, digest, from, &url, err);
@@ -200,17 +200,16 @@ int registry_session_mount(struct registry_session *session, const struct digest
     struct registry_call call = make_call(session, REGISTRY_HTTP_POST, url);
     call.request.headers = no_type;
     call.from = from;
+    call.retry = retry;
     struct err failure = ERR_INIT;
     cleanup_http_response struct registry_http_response response = {0};
     rc = registry_call_perform(session->registry, &call, &response, &failure);
-    if (rc < 0 && failure.code == ERR_DENIED)
-        return 0;
-    if (rc < 0)
+    if (rc < 0 && failure.code == ERR_CANCELLED)
         return err_pass(err, rc, &failure);
-    if (response.status == 201)
+    if (rc == 0 && response.status == 201)
         return 1;
     /* Whatever else it is, an upload without a mount finds out what is wrong. */
-    if (response.status == 202 && open_answered(session, &response, &failure) < 0)
+    if (rc == 0 && response.status == 202 && open_answered(session, &response, &failure) < 0)
         registry_session_forget(session);
     return 0;
 }

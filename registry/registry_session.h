@@ -87,10 +87,11 @@ struct registry_session_body {
 
 /* Opens a session in place of the one that is there, which is forgotten. */
 int registry_session_open(struct registry_session *session, struct err *err);
-/* Asks for a blob from another repository: 1 when it is there now, 0 when not; then the registry
- * may have opened a session, or not. */
+/* Asks for a blob from another repository: 1 when it is there now, 0 when not, whatever the reason:
+ * it only saves work, and so has a patience of its own. The registry may have opened a session, or
+ * not. Fails when the end is asked for. */
 int registry_session_mount(struct registry_session *session, const struct digest *digest,
-                           const char *from, struct err *err);
+                           const char *from, struct registry_retry *retry, struct err *err);
 /* Takes up a session that another attempt opened; its address is checked as one from outside. */
 int registry_session_take(struct registry_session *session, const char *location, uint64_t offset,
                           uint64_t size, struct err *err);

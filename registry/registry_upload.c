@@ -50,18 +50,34 @@ static int go_on(struct upload *upload, struct err *err)
     return rc;
 }
 
+/* Notes a repository that a mount was not made from, if it does not have the blob. */
+static void look_at_place(struct upload *upload, size_t place, struct registry_retry *retry)
+{
+    const struct registry_session *session = &upload->sender.session;
+    uint64_t size;
+    int rc = registry_blob_look(session->registry, upload->report->mount_from[place],
+                                upload->sender.source.digest, retry, session->progress,
+                                session->arg, &size, NULL);
+    if (rc == 0 && place < 64)
+        upload->report->mount_lacking |= UINT64_C(1) << place;
+}
+
 /* 1 when the registry took the blob from another repository. */
 static int mount(struct upload *upload, struct err *err)
 {
     const struct remote_upload *report = upload->report;
+    struct registry_retry retry = {.attempts = 0}; /* of all of this */
     struct registry_session *session = &upload->sender.session;
     const struct registry_source *source = &upload->sender.source;
     for (size_t i = 0; i < report->mount_count; i++) {
-        int rc = registry_session_mount(session, source->digest, report->mount_from[i], err);
+        int rc =
+            registry_session_mount(session, source->digest, report->mount_from[i], &retry, err);
         if (rc < 0)
             return rc;
         if (rc == 1)
             rc = registry_session_is_there(session, source->digest, source->end, err);
+        if (rc == 0)
+            look_at_place(upload, i, &retry);
         if (rc != 0 || session->location)
             return rc;
     }

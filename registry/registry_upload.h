@@ -3,7 +3,8 @@
  *   1. a session that an earlier attempt left (remote.h, struct remote_sessions) is asked how far
  *      it is and gone on with
  *   2. a mount from the other repositories that the caller names; a session that the registry opens
- *      in place of one is used
+ *      in place of one is used. One that fails, for whatever reason, is no mount and costs nothing
+ *      of the upload's patience; whether the other repository has the blob is looked at then
  *   3. the blob's bytes, as registry_sender.h sends them
  *
  * Sessions of chunked uploads are recorded when they are opened and after each chunk that the

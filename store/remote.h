@@ -129,10 +129,11 @@ struct remote_upload {
 
     /* What came of it; also of one that failed. */
     enum remote_outcome outcome;
-    bool lacked;         /* the remote did not have it, and does not have it now */
-    uint64_t sent;       /* bytes of bodies that went out, what was sent again included */
-    uint64_t resumed_at; /* where an earlier attempt's session was gone on with; 0: with none */
-    int restarts;        /* sessions that were lost, so that the blob began anew */
+    uint64_t mount_lacking; /* bit i: mount_from[i] does not have the blob */
+    bool lacked;            /* the remote did not have it, and does not have it now */
+    uint64_t sent;          /* bytes of bodies that went out, what was sent again included */
+    uint64_t resumed_at;    /* where an earlier attempt's session was gone on with; 0: with none */
+    int restarts;           /* sessions that were lost, so that the blob began anew */
 };
 
 enum {

@@ -3,19 +3,21 @@
  *
  *   blobs     config and layers, several at a time, largest first. Each is asked for first. Layers
  *             that this node saw in another repository of the registry are mounted from there
- *             (catalog_place.h), and an upload that another attempt began is gone on with
- *             (catalog_upload.h). Who pushes a blob that another job is sending waits for it.
+ *             (catalog_place.h; one that proves to lack it is forgotten), and an upload that
+ *             another attempt began is gone on with (catalog_upload.h). Who pushes a blob that
+ *             another job is sending waits for it.
  *   manifest  last, under its tag. A tag that names another image is ERR_EXISTS: looked at before
  *             anything is sent, again directly before the manifest goes out, and when the registry
  *             says so; one that names this image is success, whatever the registry says. Blobs that
- * the registry misses although it had them are sent once more, after short pauses, as they may only
- * not be visible yet. confirm   each blob is there with its size, and its last byte can be read
+ *             the registry misses although it had them are sent once more, after short pauses, as
+ *             they may only not be visible yet.
+ *   confirm   each blob is there with its size, and its last byte can be read
  *   verify    or, when that is wanted: each blob is read back and hashed
  *             One that is not there, or is another one there, is sent once more.
  *
  * Everything can be repeated, and the job's stop ends every wait. The first failure ends the work
- * on the other blobs; what the remote has of them is recorded. The caller has leased the blobs, and
- * ends the leases (commit_blobs.h).
+ * on the other blobs, and the waits for those that other jobs send; what the remote has of them is
+ * recorded. The caller has leased the blobs, and ends the leases (commit_blobs.h).
  *
  * What it does not do: it records nothing but uploads and places; the caller decides what the proof
  * is good for.

@@ -8,6 +8,11 @@
 
 #include <string.h>
 
+static int fail_with_another(struct err *err)
+{
+    return err_fail(err, ERR_CANCELLED, "another blob could not be pushed");
+}
+
 int push_blob_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct push_transfer *transfer = arg;
@@ -21,7 +26,7 @@ int push_blob_progress(void *arg, uint64_t done, uint64_t total)
     bool failed = push->failed;
     pthread_mutex_unlock(&push->lock);
     if (failed)
-        return err_fail(&transfer->stop, ERR_CANCELLED, "another blob could not be pushed") < 0;
+        return fail_with_another(&transfer->stop) < 0;
     return job_progress(push->wanted->job, sum, push->total, "bytes", &transfer->stop) < 0;
 }
 
@@ -31,6 +36,16 @@ int push_blob_end(const struct push_transfer *transfer, int rc, struct err *err)
         return rc;
     err_clear(err);
     return err_pass(err, -transfer->stop.num, &transfer->stop);
+}
+
+/* A convert_stop; `arg` is the push. */
+static int stop_of_push(void *arg, struct err *err)
+{
+    struct push *push = arg;
+    pthread_mutex_lock(&push->lock);
+    bool failed = push->failed;
+    pthread_mutex_unlock(&push->lock);
+    return failed ? fail_with_another(err) : job_stop(push->wanted->job, err);
 }
 
 /* The record of uploads. It only saves work, so its failures end nothing. */
@@ -88,6 +103,21 @@ static int forget_session(void *arg, const char *repository, const struct digest
     return warn(push, catalog_upload_remove(push->node->catalog, &key, &failure), &failure);
 }
 
+/* Repositories that turned out not to have the blob are not tried again. */
+static void forget_places(const struct push *push, const struct push_blob *blob)
+{
+    const struct remote_upload *upload = &blob->upload;
+    for (size_t i = 0; i < upload->mount_count; i++) {
+        struct err failure = ERR_INIT;
+        int rc = upload->mount_lacking >> i & 1
+                     ? catalog_place_remove(push->node->catalog, push->node->remote->host,
+                                            upload->mount_from[i],
+                                            digest_format(&blob->descriptor->digest).s, &failure)
+                     : 0;
+        (void)warn(push, rc, &failure);
+    }
+}
+
 static int upload(struct push *push, struct push_blob *blob, struct err *err)
 {
     const struct remote_sessions sessions = {
@@ -105,8 +135,10 @@ static int upload(struct push *push, struct push_blob *blob, struct err *err)
     blob->upload.sessions = &sessions;
     blob->upload.mount_from = (const char *const *)places;
     blob->upload.mount_count = count;
+    blob->upload.mount_lacking = 0;
     rc = remote_push_blob(node->remote, repository, node->blobs, digest, push_blob_progress,
                           &transfer, &blob->upload, err);
+    forget_places(push, blob);
     catalog_place_free_list(places, count);
     blob->upload.sessions = NULL;
     blob->upload.mount_from = NULL;
@@ -126,7 +158,7 @@ int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct 
         key = NULL;
         return err_errno(err, ENOMEM, "cannot push a blob");
     }
-    int rc = layers_busy_enter(&busy, push->node, "push", key, job_stop, push->wanted->job, err);
+    int rc = layers_busy_enter(&busy, push->node, "push", key, stop_of_push, push, err);
     if (rc < 0)
         return rc;
     blob->upload.anew = anew;

@@ -5,6 +5,7 @@ import harness
 from harness import check, check_equal
 from fake_registry import FakeRegistry
 from registry_site import Peer, Site, check_remote, fresh
+from test_registry_auth import SECRET, USER, login, write
 
 
 def test_mounts(scratch):
@@ -27,6 +28,38 @@ def test_mounts(scratch):
         if rule is None and mount:
             check_equal([r["status"] for r in tried if r["query"]["mount"] == base], [201], "mount of the base")
             check(all(base not in r["target"] for r in fake.records("PUT", "/uploads/")), "the base was uploaded, too")
+
+
+def test_places_that_are_wrong(scratch):
+    """A repository that turned out to lack a blob is not asked for it again; one that only grants no mount is."""
+    fake = FakeRegistry(scratch)
+    site = Site(scratch, fake.url)
+    first, _ = site.push()
+    base = first["layers"][0]
+    tried = []
+    for number, lost in enumerate((False, True, False)):
+        if lost:
+            fake.forget(base)
+        fresh(fake, [{"method": "POST", "path": "*mount=*", "status": 404}])
+        made = site.snapshot(name=f"other{number}:1")
+        site.node.ok("snapshot", "push", made["id"])
+        Peer(f"http://{fake.host}").check_whole(f"varve/images/other{number}", "1")
+        tried.append([r["query"]["from"].rpartition("/")[2] for r in fake.records("POST", "mount=") if r["query"]["mount"] == base])
+    check_equal(tried, [["s"], ["other0", "s"], ["other1"]], "where a mount of the base was tried from")
+
+
+def test_token_host_and_mounts(scratch):
+    """A token host that gives no token for two repositories in one is no obstacle."""
+    fake = FakeRegistry(scratch, auth="bearer", users={USER: SECRET})
+    write(scratch.path("auth.json"), login(fake.host))
+    site = Site(scratch, fake.url, config=f"[remote]\nauth_file = {scratch.path('auth.json')}\n")
+    site.push()
+    for number, status in enumerate((404, 403)):
+        fresh(fake, [{"path": "/token*scope=*scope=*", "status": status}], auth="bearer", users={USER: SECRET})
+        made = site.snapshot(name=f"other{number}:1")
+        site.node.ok("snapshot", "push", made["id"])
+        check([r for r in fake.records("GET", "/token") if r["status"] == status], "no token for two repositories was asked for")
+        check_equal(site.durability(made), "pushed", "durability")
 
 
 def test_blobs_that_are_not_visible_yet(scratch):

@@ -50,6 +50,23 @@ def test_two_pushes_of_one_snapshot(scratch):
     check_remote(fake, made)
 
 
+def test_a_push_that_fails_waits_for_nobody(scratch):
+    """Another job sends the base, which takes for ever; a push that needs it too and whose own layer is refused says so at once."""
+    fake = FakeRegistry(scratch)
+    site = Site(scratch, fake.url)
+    slow, refused = (site.snapshot(200000) for _ in range(2))
+    base = slow["layers"][0].removeprefix("sha256:")
+    own = refused["layers"][-1].removeprefix("sha256:")
+    fresh(fake, [{"method": "PUT", "path": f"*/uploads/*{base}*", "delay_read_ms": 600000},
+                 {"method": "PUT", "path": f"*/uploads/*{own}*", "delay_ms": 1000, "status": 403}])
+    first = site.node.ok("snapshot", "push", slow["id"], "--detach")["job"]
+    harness.wait_for(lambda: any(base in r["target"] for r in fake.records("PUT")), 20, "the upload of the base")
+    second = site.node.ok("snapshot", "push", refused["id"], "--detach")["job"]
+    harness.wait_for(lambda: site.node.ok("job", "show", second)["state"] == "failed", 20, "end of the push that is refused")
+    check("403" in site.node.ok("job", "show", second)["error"]["message"], "the refusal is not told")
+    check_equal(site.node.ok("job", "show", first)["state"], "running", "state of the other one")
+
+
 def test_two_pulls_of_one_layer(scratch):
     """Two images with one layer, and the same image twice, at once: the layer comes once."""
     fake = FakeRegistry(scratch)

@@ -477,49 +477,6 @@ static void a_few_bytes_are_no_progress(void **state)
     assert_int_equal(upload.restarts, 0);
 }
 
-static void mounts_are_tried(void **state)
-{
-    struct fake_fixture *fixture = *state;
-    static const char *const from[] = {"other/gone", "other/n"};
-    static const struct {
-        const char *config;
-        enum remote_outcome outcome;
-        size_t posts;
-    } cases[] = {
-        {"{}", REMOTE_BLOB_MOUNTED, 1},
-        {"{'settings':{'mount':false}}", REMOTE_BLOB_SENT, 1},
-        {"{'rules':[{'method':'POST','path':'*mount=*','status':401}]}", REMOTE_BLOB_SENT, 3},
-        {"{'rules':[{'method':'POST','path':'*mount=*','status':403}]}", REMOTE_BLOB_SENT, 3},
-        {"{'rules':[{'method':'POST','path':'*mount=*','status':404}]}", REMOTE_BLOB_SENT, 3},
-        {"{'rules':[{'method':'POST','path':'*mount=*','status':405}]}", REMOTE_BLOB_SENT, 3},
-        {"{'rules':[{'method':'POST','path':'*mount=*','status':202}]}", REMOTE_BLOB_SENT, 3},
-        {"{'rules':[{'method':'POST','path':'*mount=*','headers':{'Location':null}}]}",
-         REMOTE_BLOB_MOUNTED, 1},
-    };
-    fake_fixture_config(fixture, "{}");
-    (void)fake_fixture_pushed(fixture, "from", "other/n", large, 100000);
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        fake_fixture_config(fixture, cases[i].config);
-        struct remote_upload upload = {.mount_from = i < 2 || i == 7 ? from + 1 : from,
-                                       .mount_count = i < 2 || i == 7 ? 1 : 2};
-        char repository[16];
-        snprintf(repository, sizeof repository, "to/n%zu", i);
-        struct err err = ERR_INIT;
-        if (fake_fixture_push(fixture, repository, large, 100000, &upload, &err) < 0)
-            fail_msg("%s: %s", cases[i].config, err.text);
-        assert_int_equal(upload.outcome, cases[i].outcome);
-        assert_int_equal(upload.sent, cases[i].outcome == REMOTE_BLOB_SENT ? 100000 : 0);
-        if (i != 2) /* a 401 is answered once */
-            assert_int_equal(fake_fixture_count(fixture, "POST"), cases[i].posts);
-        fake_fixture_has_blob(fixture, repository, large, 100000);
-    }
-    /* What must be sent is not mounted. */
-    fake_fixture_config(fixture, "{}");
-    struct remote_upload anew = {.mount_from = from + 1, .mount_count = 1, .anew = true};
-    assert_int_equal(fake_fixture_push(fixture, "to/anew", large, 100000, &anew, NULL), 0);
-    assert_int_equal(anew.outcome, REMOTE_BLOB_SENT);
-}
-
 static void silence_ends_when_asked(void **state)
 {
     struct fake_fixture *fixture = *state;
@@ -584,7 +541,6 @@ int main(void)
         test(the_next_attempt_goes_on),
         test(what_was_recorded_does_not_answer),
         test(a_few_bytes_are_no_progress),
-        test(mounts_are_tried),
         test(silence_ends_when_asked),
         test(a_shaky_registry),
     };

@@ -1,0 +1,109 @@
+#include "fake_fixture.h"
+#include "registry_retry.h"
+
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* Mounts: blobs that a registry takes from another of its repositories (registry_upload.h). */
+
+static const char *large; /* FAKE_FIXTURE_LARGE bytes */
+
+static void mounts_are_tried(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const char *const from[] = {"other/gone", "other/n"};
+    static const struct {
+        const char *config;
+        enum remote_outcome outcome;
+        size_t posts;
+    } cases[] = {
+        {"{}", REMOTE_BLOB_MOUNTED, 1},
+        {"{'settings':{'mount':false}}", REMOTE_BLOB_SENT, 1},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':401}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':403}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':404}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':405}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','status':202}]}", REMOTE_BLOB_SENT, 3},
+        {"{'rules':[{'method':'POST','path':'*mount=*','headers':{'Location':null}}]}",
+         REMOTE_BLOB_MOUNTED, 1},
+    };
+    fake_fixture_config(fixture, "{}");
+    (void)fake_fixture_pushed(fixture, "from", "other/n", large, 100000);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        fake_fixture_config(fixture, cases[i].config);
+        struct remote_upload upload = {.mount_from = i < 2 || i == 7 ? from + 1 : from,
+                                       .mount_count = i < 2 || i == 7 ? 1 : 2};
+        char repository[16];
+        snprintf(repository, sizeof repository, "to/n%zu", i);
+        struct err err = ERR_INIT;
+        if (fake_fixture_push(fixture, repository, large, 100000, &upload, &err) < 0)
+            fail_msg("%s: %s", cases[i].config, err.text);
+        assert_int_equal(upload.outcome, cases[i].outcome);
+        assert_int_equal(upload.sent, cases[i].outcome == REMOTE_BLOB_SENT ? 100000 : 0);
+        if (i != 2) /* a 401 is answered once */
+            assert_int_equal(fake_fixture_count(fixture, "POST"), cases[i].posts);
+        fake_fixture_has_blob(fixture, repository, large, 100000);
+    }
+    /* What must be sent is not mounted. */
+    fake_fixture_config(fixture, "{}");
+    struct remote_upload anew = {.mount_from = from + 1, .mount_count = 1, .anew = true};
+    assert_int_equal(fake_fixture_push(fixture, "to/anew", large, 100000, &anew, NULL), 0);
+    assert_int_equal(anew.outcome, REMOTE_BLOB_SENT);
+}
+
+/* A mount that fails in any way is none, and the upload has its own patience after that: its first
+ * PUT fails, too. Repositories are told apart that lack the blob. */
+static void mounts_that_fail(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const char *const from[] = {"other/gone", "other/n"};
+    static const char *const rules[] = {
+        "{'method':'POST','path':'*mount=*','status':500}",
+        "{'method':'POST','path':'*mount=*','status':503}",
+        "{'method':'POST','path':'*mount=*','status':429}",
+        "{'method':'POST','path':'*mount=*','work':false,'end':'close'}",
+        "{'method':'POST','path':'*mount=*','raw':'no HTTP'}",
+        "{'method':'POST','path':'*mount=*','status':404}",
+    };
+    fake_fixture_config(fixture, "{}");
+    (void)fake_fixture_pushed(fixture, "from", "other/n", large, 100000);
+    for (size_t i = 0; i < ARRAY_SIZE(rules) * 2; i++) {
+        bool unknown = i % 2; /* nobody tells what is where */
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{'rules':[%s,{'method':'PUT','nth':1,'times':5,'status':503}%s]}", rules[i / 2],
+                 unknown ? ",{'method':'HEAD','path':'*/other/*','status':403}" : "");
+        fake_fixture_config(fixture, config);
+        struct remote_upload upload = {.mount_from = from, .mount_count = 2};
+        char repository[16];
+        snprintf(repository, sizeof repository, "to/n%zu", i);
+        struct err err = ERR_INIT;
+        if (fake_fixture_push(fixture, repository, large, 100000, &upload, &err) < 0)
+            fail_msg("%s: %s", config, err.text);
+        assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
+        assert_int_equal(upload.mount_lacking, unknown ? 0 : 1);
+        /* One patience for all of them; curl sends again what a kept connection swallowed. */
+        assert_in_range(fake_registry_count(fixture->fake, "POST", "*mount=*"), 2,
+                        2 * REGISTRY_RETRY_MAX);
+        fake_fixture_config(fixture, "{}");
+        fake_fixture_has_blob(fixture, repository, large, 100000);
+    }
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, fake_fixture_setup, fake_fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(mounts_are_tried),
+        test(mounts_that_fail),
+    };
+    large = fake_fixture_large();
+    return large ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+}
