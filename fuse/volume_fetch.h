@@ -12,7 +12,7 @@
  * Reads that wait go before everything else: one reader is kept for them, and what is read ahead or
  * in the background ends at its next ranged read while one of them has not begun.
  *
- * Where bytes come from: any `volume_fetch_source`; checkpoint_source() makes one of a checkpoint.
+ * Where bytes come from: any `volume_fetch_source`, such as checkpoint_read() of a checkpoint.
  * When it cannot be read for now (the remote is away), it is tried again with growing pauses up to
  * VOLUME_FETCH_PAUSE_MS; reads wait, and status says since when and why. What it will never give (a
  * chunk that is damaged or lost) is told once and tried again each VOLUME_FETCH_LOST_MS, as a
