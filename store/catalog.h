@@ -38,7 +38,7 @@
 #include "err.h"
 
 enum {
-    CATALOG_SCHEMA_VERSION = 6,
+    CATALOG_SCHEMA_VERSION = 7,
 };
 
 struct catalog;

@@ -340,6 +340,7 @@ enum remote_deleted {
     REMOTE_ABSENT,    /* it was gone already */
     REMOTE_KEPT,      /* another tag or an index names it, or nobody can tell whether one does */
     REMOTE_UNDELETED, /* the remote was asked and refused */
+    REMOTE_WAITS,     /* nobody has looked whether something else needs it: it is there still */
 };
 struct remote_deletion {
     enum remote_deleted state;
@@ -356,3 +357,22 @@ struct remote_deletion {
 int remote_delete(struct remote *remote, const char *repository, const struct digest *digest,
                   const char *tag, remote_progress progress, void *arg, struct remote_deletion *ret,
                   struct err *err);
+
+/* A manifest that is not needed any more, for remote_delete_some(). */
+struct remote_unneeded {
+    struct digest digest;
+    const char *tag; /* its owner's; NULL: it has none, or was taken away before. Borrowed */
+    struct remote_deletion result;
+};
+/* remote_delete() of several manifests of one repository with one look at all of its tags, as each
+ * tag costs a request. It is about the first one; the others, which have no tags of their own, go
+ * along. Where there are more than `looks_max` tags besides the first one's, nobody looks: that one
+ * loses its tag alone and waits (REMOTE_WAITS; REMOTE_UNDELETED where tags cannot be taken away),
+ * as the others do. New tags are looked for again before each deletion that comes some time after
+ * the first look.
+ *
+ * A failure of the first one is the failure. One of another stops no other, unless the remote does
+ * not answer any more: it waits on, and its message says why. */
+int remote_delete_some(struct remote *remote, const char *repository, struct remote_unneeded *list,
+                       size_t count, size_t looks_max, remote_progress progress, void *arg,
+                       struct err *err);

@@ -11,32 +11,55 @@ enum {
     INDEX_DEPTH_MAX = 4,   /* indexes in indexes */
     INDEX_COUNT_MAX = 500, /* that are read below one tag */
     ATTEMPTS_MAX = 3,      /* when others give it new tags meanwhile */
+    LIST_AGAIN = 8,        /* requests after which a list of tags is not new any more */
 };
 
-/* One deletion. */
+/* One call. */
 struct deletion {
     struct remote *remote;
     const char *repository;
-    const struct digest *digest;
-    const char *tag; /* NULL: none */
+    struct remote_unneeded *list;
+    size_t count;
+    size_t kept; /* of these, how many are needed */
     remote_progress progress;
     void *arg;
-    int indexes; /* read below the current tag */
-    struct remote_deletion *result;
+    struct remote_tags tags; /* that were listed, in order; owned */
+    int asked;               /* requests since then */
+    int indexes;             /* read below the current tag */
 };
 
-static int keep(struct deletion *deletion, const char *what, const char *name)
+static void deletion_free(struct deletion *deletion)
 {
-    deletion->result->state = REMOTE_KEPT;
-    snprintf(deletion->result->message, sizeof deletion->result->message, "the %s %.200s names it",
-             what, name);
-    return 1;
+    remote_tags_free(&deletion->tags);
+}
+#define cleanup_deletion cleanup_with(deletion_free)
+
+static bool is_own_tag(const struct remote_unneeded *item, const char *tag)
+{
+    return item->tag && strcmp(item->tag, tag) == 0;
+}
+
+/* A tag, or an index under a tag, names a manifest. 1 when all that might go are needed. */
+static int keep(struct deletion *deletion, const struct digest *digest, const char *what,
+                const char *name)
+{
+    for (size_t i = 0; i < deletion->count; i++) {
+        struct remote_unneeded *item = &deletion->list[i];
+        bool own = strcmp(what, "tag") == 0 && is_own_tag(item, name);
+        if (own || item->result.state != REMOTE_WAITS || !digest_equal(&item->digest, digest))
+            continue;
+        item->result.state = REMOTE_KEPT;
+        snprintf(item->result.message, sizeof item->result.message, "the %s %.200s names it", what,
+                 name);
+        deletion->kept++;
+    }
+    return deletion->kept == deletion->count;
 }
 
 static int look_into_index(struct deletion *deletion, const char *reference, const char *name,
                            int depth, struct err *err);
 
-/* 1 when the index's document names the manifest, also through other indexes. */
+/* What the index's document names, also through other indexes. 1 as from keep(). */
 static int look_at_document(struct deletion *deletion, const struct remote_manifest *index,
                             const char *name, int depth, struct err *err)
 {
@@ -50,16 +73,15 @@ static int look_at_document(struct deletion *deletion, const struct remote_manif
     if (rc < 0)
         return rc;
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        if (digest_equal(&list[i].digest, deletion->digest))
-            rc = keep(deletion, "index", name);
-        else if (oci_media_is_index(list[i].media_type))
+        rc = keep(deletion, &list[i].digest, "index", name);
+        if (rc == 0 && oci_media_is_index(list[i].media_type))
             rc = look_into_index(deletion, digest_format(&list[i].digest).s, name, depth + 1, err);
     }
     oci_descriptor_free_all(list, count);
     return rc;
 }
 
-/* A part of an index that is not there cannot lead to the manifest any more. */
+/* A part of an index that is not there cannot lead to a manifest any more. */
 static int look_into_index(struct deletion *deletion, const char *reference, const char *name,
                            int depth, struct err *err)
 {
@@ -67,6 +89,7 @@ static int look_into_index(struct deletion *deletion, const char *reference, con
     struct err missing = ERR_INIT;
     if (depth > INDEX_DEPTH_MAX || ++deletion->indexes > INDEX_COUNT_MAX)
         return err_fail(err, ERR_TOO_LARGE, "the index %s is too large to be looked through", name);
+    deletion->asked++;
     int rc = remote_manifest_get_or_stop(deletion->remote, deletion->repository, reference,
                                          deletion->progress, deletion->arg, &index, &missing);
     rc = err_found(err, rc, &missing);
@@ -75,34 +98,77 @@ static int look_into_index(struct deletion *deletion, const char *reference, con
     return look_at_document(deletion, &index, name, depth, err);
 }
 
-/* 1 when a tag needs the manifest. */
+/* What a tag needs. 1 as from keep(). */
 static int look_at_tag(struct deletion *deletion, const char *tag, struct err *err)
 {
     struct remote_manifest_stat stat;
     struct err missing = ERR_INIT;
+    deletion->asked++;
     int rc = remote_manifest_stat(deletion->remote, deletion->repository, tag, deletion->progress,
                                   deletion->arg, &stat, &missing);
     rc = err_found(err, rc, &missing);
     if (rc <= 0)
         return rc;
-    if (digest_equal(&stat.digest, deletion->digest))
-        return keep(deletion, "tag", tag);
-    if (stat.media_type && !oci_media_is_index(stat.media_type))
-        return 0;
+    rc = keep(deletion, &stat.digest, "tag", tag);
+    if (rc == 1 || (stat.media_type && !oci_media_is_index(stat.media_type)))
+        return rc;
     deletion->indexes = 0;
     return look_into_index(deletion, digest_format(&stat.digest).s, tag, 0, err);
 }
 
-/* 1 when something else than the own tag needs the manifest. */
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool lists(const struct remote_tags *tags, char *tag)
+{
+    return tags->count > 0 &&
+           bsearch(&tag, tags->names, tags->count, sizeof tags->names[0], compare_names);
+}
+
+static int list_tags(struct deletion *deletion, struct remote_tags *ret, struct err *err)
+{
+    deletion->asked = 0;
+    return remote_tags_list(deletion->remote, deletion->repository, deletion->progress,
+                            deletion->arg, ret, err);
+}
+
+/* Looks at the tags that were not there before, once the list is not new any more. */
+static int look_for_new(struct deletion *deletion, struct err *err)
+{
+    if (deletion->asked < LIST_AGAIN)
+        return 0;
+    struct remote_tags tags = {.names = NULL};
+    int rc = list_tags(deletion, &tags, err);
+    for (size_t i = 0; rc == 0 && i < tags.count; i++)
+        if (!lists(&deletion->tags, tags.names[i]))
+            rc = look_at_tag(deletion, tags.names[i], err);
+    if (rc < 0) { /* not all were looked at */
+        deletion->asked = LIST_AGAIN;
+        remote_tags_free(&tags);
+        return rc;
+    }
+    remote_tags_free(&deletion->tags);
+    deletion->tags = tags;
+    return 0;
+}
+
+/* Looks at all tags; the own tag of a single manifest says nothing of it. */
 static int look_for_others(struct deletion *deletion, struct err *err)
 {
-    cleanup_remote_tags struct remote_tags tags = {.names = NULL};
-    int rc = remote_tags_list(deletion->remote, deletion->repository, deletion->progress,
-                              deletion->arg, &tags, err);
-    for (size_t i = 0; rc == 0 && i < tags.count; i++)
-        if (!deletion->tag || strcmp(tags.names[i], deletion->tag) != 0)
-            rc = look_at_tag(deletion, tags.names[i], err);
-    return rc;
+    const struct remote_tags *tags = &deletion->tags;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < tags->count; i++)
+        if (deletion->count > 1 || !is_own_tag(&deletion->list[0], tags->names[i]))
+            rc = look_at_tag(deletion, tags->names[i], err);
+    return rc < 0 ? rc : 0;
+}
+
+static size_t count_others(const struct deletion *deletion)
+{
+    char *own = (char *)deletion->list[0].tag;
+    return deletion->tags.count - (own && lists(&deletion->tags, own));
 }
 
 /* That the remote does not allow it, or cannot do it, is an outcome, and anything else that went
@@ -121,32 +187,32 @@ static void add_refusal(struct remote_deletion *result, const struct err *failur
              failure->text, failure->hint[0] ? "; " : "", failure->hint);
 }
 
-/* The manifest stays; the tag goes. */
-static int take_tag(struct deletion *deletion, struct err *err)
+/* The manifest stays; the tag goes. 1 when the remote refuses that. */
+static int take_tag(struct deletion *deletion, struct remote_unneeded *item, struct err *err)
 {
     struct err failure = ERR_INIT;
-    struct remote_deletion *result = deletion->result;
-    if (!deletion->tag)
+    if (!item->tag)
         return 0;
-    int rc = remote_tag_delete(deletion->remote, deletion->repository, deletion->tag,
-                               deletion->digest, deletion->progress, deletion->arg, &failure);
+    int rc = remote_tag_delete(deletion->remote, deletion->repository, item->tag, &item->digest,
+                               deletion->progress, deletion->arg, &failure);
     if (rc < 0 && is_refusal(&failure)) {
-        add_refusal(result, &failure);
-        return 0;
+        add_refusal(&item->result, &failure);
+        return 1;
     }
     if (err_found(err, rc, &failure) < 0)
         return rc;
-    result->untagged = true;
+    item->result.untagged = true;
     return 0;
 }
 
-static int take_manifest(struct deletion *deletion, struct err *err)
+static int take_manifest(struct deletion *deletion, struct remote_unneeded *item, struct err *err)
 {
     struct err failure = ERR_INIT;
-    struct remote_deletion *result = deletion->result;
+    struct remote_deletion *result = &item->result;
     struct remote *remote = deletion->remote;
-    int rc = remote->ops->manifest_delete(remote, deletion->repository, deletion->digest,
-                                          deletion->tag ? deletion->tag : "", deletion->progress,
+    deletion->asked++;
+    int rc = remote->ops->manifest_delete(remote, deletion->repository, &item->digest,
+                                          item->tag ? item->tag : "", deletion->progress,
                                           deletion->arg, &failure);
     result->untagged = rc == 0 || failure.code == ERR_NOT_FOUND;
     if (rc == 0) {
@@ -162,45 +228,126 @@ static int take_manifest(struct deletion *deletion, struct err *err)
     return 0;
 }
 
-static int delete (struct deletion *deletion, struct err *err)
+/* It was looked whether it is needed. */
+static int finish(struct deletion *deletion, struct remote_unneeded *item, struct err *err)
 {
     struct err failure = ERR_INIT;
-    int rc = look_for_others(deletion, &failure);
-    if (rc == 1)
-        return take_tag(deletion, err);
-    if (rc < 0 && is_refusal(&failure)) { /* unknown is not the same as unneeded */
-        deletion->result->state = REMOTE_KEPT;
-        add_refusal(deletion->result, &failure);
-        return take_tag(deletion, err);
+    int rc = look_for_new(deletion, &failure);
+    if (rc == 0 && item->result.state != REMOTE_KEPT)
+        return take_manifest(deletion, item, err);
+    if (rc < 0 && !is_refusal(&failure))
+        return err_pass(err, rc, &failure);
+    if (rc < 0) {
+        item->result.state = item == deletion->list ? REMOTE_KEPT : REMOTE_WAITS;
+        add_refusal(&item->result, &failure);
     }
-    return rc < 0 ? err_pass(err, rc, &failure) : take_manifest(deletion, err);
+    rc = take_tag(deletion, item, err);
+    return rc < 0 ? rc : 0;
+}
+
+/* Whether there is no use in asking for the next one. */
+static bool is_over(const struct err *failure)
+{
+    return failure->code == ERR_CANCELLED || failure->code == ERR_UNREACHABLE ||
+           failure->code == ERR_DENIED;
+}
+
+static int finish_all(struct deletion *deletion, struct err *err)
+{
+    int rc = finish(deletion, &deletion->list[0], err);
+    for (size_t i = 1; rc == 0 && i < deletion->count; i++) {
+        struct err failure = ERR_INIT;
+        struct remote_deletion *result = &deletion->list[i].result;
+        if (finish(deletion, &deletion->list[i], &failure) == 0)
+            continue;
+        result->state = REMOTE_WAITS;
+        snprintf(result->message, sizeof result->message, "%s", failure.text);
+        if (failure.code == ERR_CANCELLED)
+            return err_pass(err, -failure.num, &failure);
+        if (is_over(&failure))
+            break;
+    }
+    return rc;
+}
+
+/* Nobody could tell whether it is needed: unknown is not the same as unneeded. */
+static int leave(struct deletion *deletion, const struct err *failure, struct err *err)
+{
+    for (size_t i = 0; i < deletion->count; i++)
+        deletion->list[i].result = (struct remote_deletion){.state = REMOTE_WAITS};
+    struct remote_deletion *result = &deletion->list[0].result;
+    result->state = REMOTE_KEPT;
+    add_refusal(result, failure);
+    int rc = take_tag(deletion, &deletion->list[0], err);
+    return rc < 0 ? rc : 0;
+}
+
+/* There are too many tags to be looked at for this. */
+static int put_off(struct deletion *deletion, struct err *err)
+{
+    struct remote_deletion *result = &deletion->list[0].result;
+    int rc = take_tag(deletion, &deletion->list[0], err);
+    if (rc < 0)
+        return rc;
+    if (rc == 1)
+        result->state = REMOTE_UNDELETED;
+    else
+        snprintf(result->message, sizeof result->message,
+                 "its tag is gone; itself it goes together with others, as %zu tags have to be "
+                 "asked whether they need it",
+                 count_others(deletion));
+    return 0;
+}
+
+static int delete (struct deletion *deletion, size_t looks_max, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    deletion->kept = 0;
+    for (size_t i = 0; i < deletion->count; i++)
+        deletion->list[i].result = (struct remote_deletion){.state = REMOTE_WAITS};
+    remote_tags_free(&deletion->tags);
+    int rc = list_tags(deletion, &deletion->tags, &failure);
+    if (rc == 0 && count_others(deletion) > looks_max)
+        return put_off(deletion, err);
+    if (rc == 0)
+        rc = look_for_others(deletion, &failure);
+    if (rc < 0)
+        return is_refusal(&failure) ? leave(deletion, &failure, err) : err_pass(err, rc, &failure);
+    return finish_all(deletion, err);
+}
+
+int remote_delete_some(struct remote *remote, const char *repository, struct remote_unneeded *list,
+                       size_t count, size_t looks_max, remote_progress progress, void *arg,
+                       struct err *err)
+{
+    cleanup_deletion struct deletion deletion = {.remote = remote,
+                                                 .repository = repository,
+                                                 .list = list,
+                                                 .count = count,
+                                                 .progress = progress,
+                                                 .arg = arg};
+    int rc = remote_check_repository(repository, err);
+    if (rc == 0 && list[0].tag)
+        rc = remote_check_tag(list[0].tag, err);
+    for (int attempt = 0; rc == 0 && attempt < ATTEMPTS_MAX; attempt++) {
+        struct err failure = ERR_INIT;
+        if (delete (&deletion, looks_max, &failure) == 0)
+            break;
+        if (failure.code != ERR_CONFLICT || attempt + 1 == ATTEMPTS_MAX)
+            rc = err_pass(err, -failure.num, &failure);
+    }
+    return rc < 0 ? err_wrap(err, rc, "cannot delete the manifest %s of %s in %s",
+                             digest_format(&list[0].digest).s, repository, remote->url)
+                  : 0;
 }
 
 int remote_delete(struct remote *remote, const char *repository, const struct digest *digest,
                   const char *tag, remote_progress progress, void *arg, struct remote_deletion *ret,
                   struct err *err)
 {
-    struct remote_deletion result = {.state = REMOTE_KEPT};
-    struct deletion deletion = {.remote = remote,
-                                .repository = repository,
-                                .digest = digest,
-                                .tag = tag,
-                                .progress = progress,
-                                .arg = arg,
-                                .result = &result};
-    int rc = remote_check_repository(repository, err);
-    if (rc == 0 && tag)
-        rc = remote_check_tag(tag, err);
-    for (int attempt = 0; rc == 0 && attempt < ATTEMPTS_MAX; attempt++) {
-        struct err failure = ERR_INIT;
-        if (delete (&deletion, &failure) == 0)
-            break;
-        if (failure.code != ERR_CONFLICT || attempt + 1 == ATTEMPTS_MAX)
-            rc = err_pass(err, -failure.num, &failure);
-    }
-    if (rc < 0)
-        return err_wrap(err, rc, "cannot delete the manifest %s of %s in %s",
-                        digest_format(digest).s, repository, remote->url);
-    *ret = result;
-    return 0;
+    struct remote_unneeded item = {.digest = *digest, .tag = tag};
+    int rc = remote_delete_some(remote, repository, &item, 1, SIZE_MAX, progress, arg, err);
+    if (rc == 0)
+        *ret = item.result;
+    return rc;
 }

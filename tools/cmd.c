@@ -201,8 +201,10 @@ static void warn_of_rest(const json_t *result)
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         const json_t *part = json_object_get(result, parts[i].key);
         const char *state = cmd_text(part, "state");
-        if (strcmp(state, "kept") == 0 || strcmp(state, "refused") == 0)
-            output_warning(stderr, "%s stays: %s", parts[i].what, cmd_text(part, "message"));
+        bool waits = strcmp(state, "waits") == 0;
+        if (waits || strcmp(state, "kept") == 0 || strcmp(state, "refused") == 0)
+            output_warning(stderr, "%s %s: %s", parts[i].what, waits ? "waits" : "stays",
+                           cmd_text(part, "message"));
     }
 }
 

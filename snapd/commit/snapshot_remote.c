@@ -1,6 +1,9 @@
 #include "snapshot_remote.h"
 
+#include "catalog_leftover.h"
+#include "clock.h"
 #include "id.h"
+#include "log.h"
 #include "node.h"
 #include "remote.h"
 
@@ -46,29 +49,90 @@ static void tell(const struct remote_deletion *deletion, struct snapshot_outcome
     static const char *const states[] = {[REMOTE_DELETED] = "removed",
                                          [REMOTE_ABSENT] = "absent",
                                          [REMOTE_KEPT] = "kept",
-                                         [REMOTE_UNDELETED] = "refused"};
+                                         [REMOTE_UNDELETED] = "refused",
+                                         [REMOTE_WAITS] = "waits"};
     snapshot_outcome_set(outcome, states[deletion->state], deletion->message);
+    outcome->waits = deletion->state == REMOTE_WAITS;
+}
+
+/* The manifest that is to go, first, and those of its repository that wait. */
+struct crowd {
+    struct catalog_leftover *waiting; /* owned */
+    size_t waiting_count;
+    struct remote_unneeded *list; /* owned; what waits at index i is in list[i + 1] */
+};
+
+static void crowd_free(struct crowd *crowd)
+{
+    catalog_leftover_free_list(crowd->waiting, crowd->waiting_count);
+    free(crowd->list);
+}
+#define cleanup_crowd cleanup_with(crowd_free)
+
+static int gather(struct node *node, const struct catalog_snapshot *row, struct crowd *ret,
+                  struct err *err)
+{
+    int rc =
+        catalog_leftover_list(node->catalog, row->remote, row->repository,
+                              SNAPSHOT_REMOTE_WAITING_MAX, &ret->waiting, &ret->waiting_count, err);
+    if (rc < 0)
+        return rc;
+    ret->list = calloc(ret->waiting_count + 1, sizeof *ret->list);
+    if (!ret->list)
+        return err_errno(err, ENOMEM, "cannot remove it from the remote");
+    ret->list[0].tag = row->tag;
+    rc = digest_parse(row->image, &ret->list[0].digest, err);
+    for (size_t i = 0; rc == 0 && i < ret->waiting_count; i++)
+        rc = digest_parse(ret->waiting[i].digest, &ret->list[i + 1].digest, err);
+    return rc;
+}
+
+/* How many tags may be asked for what they name. A directory is asked for nothing. */
+static size_t looks_for(const struct node *node, const struct crowd *crowd)
+{
+    bool late = crowd->waiting_count > 0 &&
+                crowd->waiting[0].age_ns > SNAPSHOT_REMOTE_WAIT_S * CLOCK_NS_PER_S;
+    if (late || node->remote->host[0] == '\0')
+        return SIZE_MAX;
+    return SNAPSHOT_REMOTE_LOOKS * (crowd->waiting_count + 1);
+}
+
+/* Records what went. Of what could not be asked now a line in the log tells. */
+static int note_waiting(struct node *node, const struct catalog_snapshot *row,
+                        const struct crowd *crowd, struct err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < crowd->waiting_count; i++) {
+        const struct remote_deletion *result = &crowd->list[i + 1].result;
+        const char *digest = crowd->waiting[i].digest;
+        if (result->state != REMOTE_WAITS)
+            rc = catalog_leftover_remove(node->catalog, row->remote, row->repository, digest, err);
+        else if (result->message[0])
+            log_event(LOG_WARN, "remote-manifest-waits", "repository", row->repository, "digest",
+                      digest, "error", result->message, NULL);
+    }
+    return rc;
 }
 
 static int remove_it(struct job *job, const struct catalog_snapshot *row,
                      struct snapshot_outcome *outcome, struct err *err)
 {
-    struct digest digest;
-    struct remote_deletion deletion;
+    struct node *node = job_node(job);
+    cleanup_crowd struct crowd crowd = {.list = NULL};
     struct job_asker asker = {.job = job, .stop = ERR_INIT};
-    int rc = digest_parse(row->image, &digest, err);
-    if (rc < 0)
-        return rc;
     /* Before it is asked, as its answer may be lost. */
-    rc = catalog_snapshot_set_local(job_node(job)->catalog, row->id, err);
+    int rc = catalog_snapshot_set_local(node->catalog, row->id, err);
+    if (rc == 0)
+        rc = gather(node, row, &crowd, err);
     if (rc < 0)
         return rc;
-    rc = remote_delete(job_node(job)->remote, row->repository, &digest, row->tag, job_asker_ask,
-                       &asker, &deletion, err);
+    rc = remote_delete_some(node->remote, row->repository, crowd.list, crowd.waiting_count + 1,
+                            looks_for(node, &crowd), job_asker_ask, &asker, err);
     if (rc < 0)
         return job_asker_end(&asker, rc, err);
-    tell(&deletion, outcome);
-    return 0;
+    rc = note_waiting(node, row, &crowd, err);
+    tell(&crowd.list[0].result, outcome);
+    return rc;
 }
 
 int snapshot_remote_remove(struct job *job, const struct catalog_snapshot *row,

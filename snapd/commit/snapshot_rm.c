@@ -1,6 +1,7 @@
 #include "snapshot.h"
 
 #include "catalog_event.h"
+#include "catalog_leftover.h"
 #include "catalog_run.h"
 #include "commit_blobs.h"
 #include "commit_image.h"
@@ -120,6 +121,9 @@ static int remove_rows(struct removal *removal, struct err *err)
     int rc = remove_name(removal, err);
     if (rc == 0)
         rc = catalog_snapshot_remove(catalog, removal->row.id, err);
+    if (rc == 0 && removal->remote.waits)
+        rc = catalog_leftover_add(catalog, removal->row.remote, removal->row.repository,
+                                  removal->row.image, err);
     if (rc == 0)
         rc = remove_image(removal, err);
     cleanup_json json_t *detail = json_pack("{s:o}", "remote", outcome_json(&removal->remote));

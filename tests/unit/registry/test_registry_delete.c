@@ -3,7 +3,9 @@
 #include "fake_fixture.h"
 #include "registry_fixture.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -321,6 +323,134 @@ static void test_refusals(void **state)
     assert_true(registry_pool_traits(registry->pool, registry->base).no_delete);
 }
 
+/* --- several at once --- */
+
+enum {
+    OTHERS = 20, /* tags of other images */
+};
+
+static struct digest put_others(struct fake_fixture *fixture)
+{
+    struct digest digest;
+    for (int i = 0; i < OTHERS; i++) {
+        char tag[16];
+        char text[16];
+        snprintf(tag, sizeof tag, "o%02d", i);
+        snprintf(text, sizeof text, "other %d", i);
+        digest = fake_fixture_image(fixture, "a/n", tag, text);
+    }
+    return digest;
+}
+
+static void delete_some(struct fake_fixture *fixture, struct remote_unneeded *list, size_t count,
+                        size_t looks_max)
+{
+    struct err err = ERR_INIT;
+    if (remote_delete_some(fixture->remote, "a/n", list, count, looks_max, NULL, NULL, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* Too many tags: the own one goes, nobody is asked what the others name, and nothing else happens
+ * to what waits. */
+static void test_too_many_tags_to_look_at(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    (void)put_others(fixture);
+    static const char *const configs[] = {"{}", "{'settings':{'delete_tags':false}}"};
+    for (size_t i = 0; i < ARRAY_SIZE(configs); i++) {
+        struct remote_unneeded list[2] = {
+            {.digest = fake_fixture_image(fixture, "a/n", "s1", "one"), .tag = "s1"},
+            {.digest = fake_fixture_image(fixture, "a/n", NULL, "two")},
+        };
+        fake_fixture_config(fixture, configs[i]);
+        delete_some(fixture, list, 2, OTHERS - 1);
+        assert_int_equal(list[0].result.state, REMOTE_WAITS);
+        assert_true(list[0].result.untagged);
+        assert_non_null(strstr(list[0].result.message, "20 tags"));
+        assert_int_equal(list[1].result.state, REMOTE_WAITS);
+        assert_int_equal(fake_registry_count(fixture->fake, NULL, "*/manifests/o*"), 0);
+        assert_false(fake_fixture_has(fixture, "a/n", "s1"));
+        for (int k = 0; k < 2; k++)
+            assert_true(fake_fixture_has(fixture, "a/n", digest_format(&list[k].digest).s));
+        list[0].tag = NULL;
+        delete_some(fixture, list, 2, OTHERS);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(list[k].result.state, REMOTE_DELETED);
+            assert_false(fake_fixture_has(fixture, "a/n", digest_format(&list[k].digest).s));
+        }
+    }
+    struct remote_unneeded kept = {.digest = fake_fixture_image(fixture, "a/n", "s1", "one"),
+                                   .tag = "s1"};
+    fake_fixture_renew(fixture);
+    fake_fixture_config(fixture, "{'settings':{'delete':false}}");
+    delete_some(fixture, &kept, 1, 1);
+    assert_int_equal(kept.result.state, REMOTE_UNDELETED);
+    assert_true(fake_fixture_has(fixture, "a/n", "s1"));
+}
+
+/* One look decides for all: what a tag names, or an index, stays; one that cannot be removed now
+ * stops no other. */
+static void test_one_look_for_all(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    struct digest named = put_others(fixture);
+    struct digest inner = fake_fixture_image(fixture, "a/n", NULL, "in an index");
+    (void)fake_fixture_index(fixture, "a/n", "multi", &inner);
+    struct remote_unneeded list[] = {
+        {.digest = fake_fixture_image(fixture, "a/n", "s1", "one"), .tag = "s1"},
+        {.digest = named},
+        {.digest = fake_fixture_image(fixture, "a/n", NULL, "fails")},
+        {.digest = inner},
+        {.digest = fake_fixture_image(fixture, "a/n", NULL, "goes")},
+        {.digest = fake_fixture_image(fixture, "a/n", NULL, "gone")},
+    };
+    static const enum remote_deleted states[] = {REMOTE_DELETED, REMOTE_KEPT,    REMOTE_WAITS,
+                                                 REMOTE_KEPT,    REMOTE_DELETED, REMOTE_ABSENT};
+    char config[400];
+    snprintf(config, sizeof config,
+             "{'rules':[{'method':'DELETE','path':'*/%s','status':500},{'method':'DELETE','path':"
+             "'*/%s','status':404}]}",
+             digest_format(&list[2].digest).s, digest_format(&list[5].digest).s);
+    fake_fixture_config(fixture, config);
+    delete_some(fixture, list, ARRAY_SIZE(list), SIZE_MAX);
+    for (size_t i = 0; i < ARRAY_SIZE(list); i++)
+        if (list[i].result.state != states[i])
+            fail_msg("%zu: %d %s", i, (int)list[i].result.state, list[i].result.message);
+    assert_non_null(strstr(list[2].result.message, "500"));
+    assert_int_equal(fake_registry_count(fixture->fake, "HEAD", "*/manifests/o*"), OTHERS);
+    assert_true(fake_fixture_has(fixture, "a/n", digest_format(&named).s));
+    assert_true(fake_fixture_has(fixture, "a/n", digest_format(&inner).s));
+}
+
+/* Gives a manifest a new tag while others are being looked at. */
+static void *name_it(void *arg)
+{
+    struct fake_fixture *fixture = arg;
+    while (fake_registry_count(fixture->fake, "HEAD", "*/manifests/o10") == 0)
+        (void)usleep(1000);
+    (void)fake_fixture_image(fixture, "a/n", "new", "one");
+    return NULL;
+}
+
+/* Another node pushes the same image under a name of its own while this one looks at all tags. */
+static void test_a_tag_that_is_new_since_the_look(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    (void)put_others(fixture);
+    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+    pthread_t thread;
+    fake_fixture_config(fixture, "{'rules':[{'method':'HEAD','path':'*/manifests/o10',"
+                                 "'delay_ms':500}]}");
+    assert_int_equal(pthread_create(&thread, NULL, name_it, fixture), 0);
+    struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(result.state, REMOTE_KEPT);
+    assert_true(result.untagged);
+    assert_non_null(strstr(result.message, "tag new"));
+    assert_true(fake_fixture_has(fixture, "a/n", "new"));
+    assert_false(fake_fixture_has(fixture, "a/n", "s1"));
+}
+
 /* The real registry. */
 static void test_docker_registry(void **state)
 {
@@ -367,6 +497,9 @@ int main(void)
         with_fake(test_a_deletion_by_digest_can_be_ended),
         with_fake(test_unknown_is_not_unneeded),
         with_fake(test_refusals),
+        with_fake(test_too_many_tags_to_look_at),
+        with_fake(test_one_look_for_all),
+        with_fake(test_a_tag_that_is_new_since_the_look),
         cmocka_unit_test(test_docker_registry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
