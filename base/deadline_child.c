@@ -47,6 +47,24 @@ void deadline_child_stop(void)
     atomic_store(&stopping, true);
 }
 
+/* deadline_child_hold(), of this thread. */
+static _Thread_local struct {
+    bool (*waits)(void *arg);
+    void *arg;
+} hold;
+
+void deadline_child_hold(bool (*waits)(void *arg), void *arg)
+{
+    hold.waits = waits;
+    hold.arg = arg;
+}
+
+static bool is_held(void)
+{
+    return hold.waits && !atomic_load(&stopping) && wait_stop_ask(NULL) == 0 &&
+           hold.waits(hold.arg);
+}
+
 /* How long to wait before it is looked whether somebody wants the end; 0: the time is over. */
 static int next_wait_ms(int64_t *end_ms)
 {
@@ -113,8 +131,8 @@ static void leave_behind(const struct deadline_child *child, pid_t pid)
     pthread_mutex_unlock(&left_lock);
 }
 
-/* Waits until the descriptor has something. False: the time is over. */
-static bool wait_readable(int fd, int64_t end_ms)
+/* Waits until the descriptor has something; `holds`: the time may be held. False: it is over. */
+static bool wait_readable(int fd, int64_t end_ms, bool holds)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     for (;;) {
@@ -122,7 +140,9 @@ static bool wait_readable(int fd, int64_t end_ms)
         int n = poll(&poll_fd, 1, wait_ms);
         if (n > 0)
             return true;
-        if (n == 0 && wait_ms == 0)
+        if (n == 0 && holds && is_held())
+            end_ms += wait_ms > 0 ? wait_ms : STOP_LOOK_MS;
+        else if (n == 0 && wait_ms == 0)
             return false;
         if (n < 0 && errno != EINTR)
             return false;
@@ -131,12 +151,12 @@ static bool wait_readable(int fd, int64_t end_ms)
 
 /* Waits for the end of a child. False: the time is over. `pidfd` may be -1, when there are no
  * descriptors left. */
-static bool wait_end(pid_t pid, int pidfd, int64_t end_ms)
+static bool wait_end(pid_t pid, int pidfd, int64_t end_ms, bool holds)
 {
     const struct timespec pause = {.tv_nsec = 2000000};
     siginfo_t info = {.si_pid = 0};
     if (pidfd >= 0)
-        return wait_readable(pidfd, end_ms);
+        return wait_readable(pidfd, end_ms, holds);
     while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
         if (next_wait_ms(&end_ms) == 0)
             return false;
@@ -147,15 +167,15 @@ static bool wait_end(pid_t pid, int pidfd, int64_t end_ms)
 
 /* Waits for the end of a child and takes it away; the status in *ret_status. Kills it when the time
  * is over. False: it was left behind. */
-static bool collect(const struct deadline_child *child, pid_t pid, int64_t end_ms, bool *ret_late,
-                    int *ret_status)
+static bool collect(const struct deadline_child *child, pid_t pid, int64_t end_ms, bool holds,
+                    bool *ret_late, int *ret_status)
 {
     int status = 0;
     cleanup_fd int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    *ret_late = !wait_end(pid, pidfd, end_ms);
+    *ret_late = !wait_end(pid, pidfd, end_ms, holds);
     if (*ret_late) {
         (void)kill(pid, SIGKILL);
-        if (!wait_end(pid, pidfd, clock_now_ms() + KILLED_WAIT_MS)) {
+        if (!wait_end(pid, pidfd, clock_now_ms() + KILLED_WAIT_MS, false)) {
             leave_behind(child, pid);
             return false;
         }
@@ -293,9 +313,9 @@ int deadline_child_run(const struct deadline_child *child, deadline_child_call *
     cleanup_fd int fd = -1;
     bool late = false;
     int status = 0;
-    bool answered = wait_readable(mine, end_ms) && receive(mine, &answer, &fd);
+    bool answered = wait_readable(mine, end_ms, true) && receive(mine, &answer, &fd);
     /* With its answer given, what the child's end waits for concerns nobody. */
-    (void)collect(child, pid, answered ? clock_now_ms() : end_ms, &late, &status);
+    (void)collect(child, pid, answered ? clock_now_ms() : end_ms, false, &late, &status);
     if (!answered && late)
         return fail_late(child, err);
     if (!answered)
@@ -360,7 +380,7 @@ static bool wait_progress(const struct each *each, int socket, int wait_ms, int6
     size_t seen = atomic_load(&each->shared->done);
     for (;;) {
         int64_t until = clock_now_ms() + wait_ms;
-        if (wait_readable(socket, until < end_ms ? until : end_ms))
+        if (wait_readable(socket, until < end_ms ? until : end_ms, false))
             return true;
         size_t now = atomic_load(&each->shared->done);
         if (now == seen || clock_now_ms() >= end_ms)
@@ -391,7 +411,7 @@ static int ask_some(const struct deadline_child *child, const char *const *objec
     (void)wait_progress(each, mine, wait_ms, end_ms);
     size_t at = atomic_load(&each->shared->done);
     one.object = at < each->count ? objects[at] : NULL;
-    (void)collect(&one, pid, clock_now_ms(), &late, &status);
+    (void)collect(&one, pid, clock_now_ms(), false, &late, &status);
     /* It may have got on before it was killed. */
     at = atomic_load(&each->shared->done);
     if (at < each->count)
@@ -491,7 +511,7 @@ int deadline_child_tool(const struct deadline_child *child, const char *const *a
         return err_wrap(err, pid, "cannot %s", child->what);
     bool late;
     int status;
-    (void)collect(child, pid, end_ms, &late, &status);
+    (void)collect(child, pid, end_ms, true, &late, &status);
     if (late)
         return fail_late(child, err);
     read_said(said, ret_said, said_size);

@@ -83,6 +83,10 @@ int deadline_child_tool(const struct deadline_child *child, const char *const *a
 /* From here on no call, also one that is under way, waits for more than DEADLINE_CHILD_STOP_MS;
  * what is cut short by that is ERR_INTERRUPTED. For the end of the program. */
 void deadline_child_stop(void);
+/* From here on the time of calls that this thread waits for does not run while `waits` says so
+ * (asked five times a second): they wait for something else than the object, which is known and
+ * told elsewhere. NULL: it always runs. Not for deadline_child_each(). */
+void deadline_child_hold(bool (*waits)(void *arg), void *arg);
 /* Whether a call for the object was left behind and has not ended. */
 bool deadline_child_hangs(const char *object);
 /* Takes away those that were left behind and have ended; returns how many have not. */

@@ -305,6 +305,11 @@ static int check_magic(const uint8_t *bytes, struct err *err)
                : err_fail(err, ERR_DAMAGED, "there is no ext4 on the volume");
 }
 
+int ext4_super_fail_uuid(struct err *err)
+{
+    return err_fail(err, ERR_DAMAGED, "the file system has another UUID than the volume");
+}
+
 int ext4_super_check_mounted(const uint8_t bytes[EXT4_SUPER_BYTES],
                              const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
                              struct ext4_super *ret, struct err *err)
@@ -319,16 +324,18 @@ int ext4_super_check_mounted(const uint8_t bytes[EXT4_SUPER_BYTES],
         rc = check_constants(bytes, err);
     if (rc == 0)
         rc = check_counts(bytes, size, blocks, err);
-    if (rc == 0 && memcmp(bytes + UUID, uuid, VOLUME_UUID_LEN) != 0)
-        rc = err_fail(err, ERR_DAMAGED, "the file system has another UUID than the volume");
-    if (rc == 0)
-        *ret = (struct ext4_super){.blocks = blocks,
-                                   .group_inodes = get32(bytes, INODES_PER_GROUP),
-                                   .reserved = get16(bytes, RESERVED_GDT_BLOCKS),
-                                   .needs_recovery =
-                                       (get32(bytes, FEATURE_INCOMPAT) & INCOMPAT_RECOVER) != 0,
-                                   .has_errors = (get16(bytes, STATE) & STATE_ERROR) != 0};
-    return rc;
+    if (rc == 0 && uuid && memcmp(bytes + UUID, uuid, VOLUME_UUID_LEN) != 0)
+        rc = ext4_super_fail_uuid(err);
+    if (rc < 0)
+        return rc;
+    *ret = (struct ext4_super){.blocks = blocks,
+                               .group_inodes = get32(bytes, INODES_PER_GROUP),
+                               .reserved = get16(bytes, RESERVED_GDT_BLOCKS),
+                               .needs_recovery =
+                                   (get32(bytes, FEATURE_INCOMPAT) & INCOMPAT_RECOVER) != 0,
+                               .has_errors = (get16(bytes, STATE) & STATE_ERROR) != 0};
+    memcpy(ret->uuid, bytes + UUID, sizeof ret->uuid);
+    return 0;
 }
 
 int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[VOLUME_UUID_LEN],

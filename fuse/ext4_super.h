@@ -27,11 +27,13 @@ struct ext4_super {
     uint64_t blocks;       /* of VOLUME_BLOCK bytes; at most those of the volume */
     uint64_t group_inodes; /* in each group */
     uint64_t reserved;     /* blocks for descriptors of later groups, beside each copy of them */
+    uint8_t uuid[VOLUME_UUID_LEN];
     bool needs_recovery; /* the journal holds what is not in its place yet: not cleanly unmounted */
     bool has_errors;     /* the kernel has noted an error: e2fsck -p before the next mount */
 };
 
-/* Checks the superblock of a volume with this UUID and size. */
+/* Checks the superblock of a volume with this UUID (NULL: the caller looks at it himself) and size.
+ */
 int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[VOLUME_UUID_LEN],
                      uint64_t size, struct ext4_super *ret, struct err *err);
 /* The same of one that is mounted, as the kernel has it in memory: it writes the checksum only when
@@ -39,6 +41,8 @@ int ext4_super_check(const uint8_t bytes[EXT4_SUPER_BYTES], const uint8_t uuid[V
 int ext4_super_check_mounted(const uint8_t bytes[EXT4_SUPER_BYTES],
                              const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
                              struct ext4_super *ret, struct err *err);
+/* What they say of another UUID. */
+int ext4_super_fail_uuid(struct err *err);
 /* Reads it from the beginning of a file or device and checks it, `mounted` or not. Reading a device
  * can wait for its worker: see volume_fs_look(). */
 int ext4_super_read(int fd, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size, bool mounted,

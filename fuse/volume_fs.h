@@ -28,8 +28,8 @@
  * nowhere any more but in use. What lives is never checked or grown by a program: it needs none,
  * and they would refuse it. */
 bool volume_fs_lives(const char *device_path);
-/* ext4_super_read() of a device. 1: it lives, so the checksum, which ext4 changes under its feet,
- * is not looked at; 0: it does not. */
+/* ext4_super_read() of a device (`uuid` may be NULL). 1: it lives, so the checksum, which ext4
+ * changes under its feet, is not looked at; 0: it does not. */
 int volume_fs_look(const char *device_path, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
                    int wait_ms, struct ext4_super *ret, struct err *err);
 

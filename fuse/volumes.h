@@ -153,7 +153,7 @@ struct volumes_fetch_fds {
     uint64_t life;  /* which attach it is; a later one has another live map */
 };
 /* For a volume that is attached; else ERR_CONFLICT. Waits for nobody. An attach reads nothing of
- * the device, so a fetch that is started after it comes in time; mount, check and resize do, and
+ * the device, so a fetch that is started after it comes in time; mount, unmount and resize do, and
  * wait for the remote as long as that takes: while reads wait for it, their deadlines do not run.
  * What ends such a wait is volumes_cut(), volumes_abandon() or volumes_stop(). */
 int volumes_fetch_fds(struct volumes *volumes, const char *id, struct volumes_fetch_fds *ret,
@@ -260,7 +260,8 @@ int volumes_give_up(struct volumes *volumes, const char *id, uint64_t life);
 /* The limits of a volume; 0 none. Does nothing when it is not attached. */
 void volumes_limit(struct volumes *volumes, const char *id, uint64_t bytes, uint64_t ops);
 /* Discards what the mounted ext4 does not use, in the chunks that were written since the last time.
- * Ends early, without a failure, when somebody waits for the volume: the next time goes on. */
+ * Ends early, without a failure, when somebody waits for the volume, or reads wait for the remote:
+ * the next time goes on. */
 int volumes_trim(struct volumes *volumes, const char *id, const char *path, struct err *err);
 
 /* After a start: descriptors back from keeper and workers, keeper started and told what it lacks,

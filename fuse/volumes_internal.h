@@ -245,6 +245,16 @@ void room_guard_begin(const struct volumes *volumes, struct volume *volume,
                       struct room_guard *guard);
 int room_guard_end(struct room_guard *guard, int rc, struct err *err);
 
+/* volumes_wait.c. Until volume_wait_end() calls that this thread makes on the volume, which it has
+ * entered, have no deadline while reads of it wait for the remote: they end when that is back, or
+ * with the connection. */
+void volume_wait_begin(struct volume *volume);
+void volume_wait_end(void);
+/* volume_fs_look() of the device: its UUID is the volume's, or that of what the volume was made of.
+ */
+int volume_look(const struct volume *volume, uint64_t size, struct ext4_super *ret,
+                struct err *err);
+
 /* volumes_mount.c. Where the file system on this device is mounted in our namespace: 1 and the
  * first such place in `ret` (VOLUMES_POINT_MAX), 0, or -errno. */
 int volume_mounted_at(dev_t device, char *ret, struct err *err);

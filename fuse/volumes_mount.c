@@ -109,12 +109,14 @@ static int grow_device(const struct volume *volume, struct volumes_mended *ret, 
 /* The superblock, before the kernel sees it. An ext4 that a resize has left behind is grown, as not
  * every host may do that to a mounted one. */
 static int prepare_fs(const struct volume *volume, bool read_only, bool check,
-                      struct volumes_mended *ret, struct err *err)
+                      struct volumes_mended *ret, struct ext4_super *ret_super, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
     uint64_t size = atomic_load(&header->size);
     struct ext4_super super;
-    int rc = volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
+    int rc = volume_look(volume, size, &super, err);
+    if (rc > 0)
+        *ret_super = super;
     if (rc != 0) /* what lives has its journal in use, and nothing to be mended by others */
         return rc < 0 ? rc : 0;
     /* An unclean end: of an abandoned one nobody knows what else is wrong. */
@@ -126,17 +128,20 @@ static int prepare_fs(const struct volume *volume, bool read_only, bool check,
         log_event(LOG_WARN, "volume-mended", "volume", volume->id, "what", ret->said, NULL);
     /* What the tools have written is looked at too. */
     if (rc == 0)
-        rc = volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
+        rc = volume_look(volume, size, &super, err);
+    if (rc >= 0)
+        *ret_super = super;
     return rc < 0 ? rc : 0;
 }
 
-static int mount_source(const struct volume *volume, const char *path, bool read_only,
-                        struct err *err)
+/* `super` is what was looked at: the kernel gets one with the same UUID. */
+static int mount_source(const struct volume *volume, const struct ext4_super *super,
+                        const char *path, bool read_only, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
     struct volume_fs_source source = {.device_path = volume->device,
                                       .size = atomic_load(&header->size)};
-    memcpy(source.uuid, volume->uuid, sizeof source.uuid);
+    memcpy(source.uuid, super->uuid, sizeof source.uuid);
     return volume_fs_mount(&source, path, read_only, VOLUMES_FS_MS, err);
 }
 
@@ -145,10 +150,11 @@ static int mount_guarded(const struct volumes *volumes, struct volume *volume, c
                          bool read_only, bool check, struct volumes_mended *ret, struct err *err)
 {
     struct room_guard guard;
+    struct ext4_super super;
     room_guard_begin(volumes, volume, &guard);
-    int rc = prepare_fs(volume, read_only, check, ret, err);
+    int rc = prepare_fs(volume, read_only, check, ret, &super, err);
     if (rc == 0)
-        rc = mount_source(volume, path, read_only, err);
+        rc = mount_source(volume, &super, path, read_only, err);
     bool mounted = rc == 0;
     rc = room_guard_end(&guard, rc, err);
     cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
@@ -158,8 +164,16 @@ static int mount_guarded(const struct volumes *volumes, struct volume *volume, c
     return rc;
 }
 
-/* One that lives, in another mount namespace or in use without a path, is mounted once more: that
- * writes nothing, and whoever uses it must not be fenced for it. */
+/* That writes nothing, and whoever uses it must not be fenced for it. */
+static int mount_living(const struct volume *volume, const char *path, bool read_only,
+                        struct err *err)
+{
+    struct ext4_super super;
+    int rc = volume_look(volume, atomic_load(&volume->live.header->size), &super, err);
+    return rc < 0 ? rc : mount_source(volume, &super, path, read_only, err);
+}
+
+/* One that lives, in another mount namespace or in use without a path, is mounted once more. */
 static int mount_fs(const struct volumes *volumes, struct volume *volume, const char *path,
                     bool read_only, bool check, struct volumes_mended *ret, struct err *err)
 {
@@ -168,7 +182,7 @@ static int mount_fs(const struct volumes *volumes, struct volume *volume, const 
     if (rc != 0)
         return rc < 0 ? rc : err_fail(err, ERR_CONFLICT, "it is mounted at %s", other);
     rc = volume_fs_lives(volume->device)
-             ? mount_source(volume, path, read_only, err)
+             ? mount_living(volume, path, read_only, err)
              : mount_guarded(volumes, volume, path, read_only, check, ret, err);
     return rc < 0 ? rc : FAULT_POINT("volume-mount.mounted", err);
 }
@@ -198,7 +212,9 @@ int volumes_mount(struct volumes *volumes, const char *id, const char *path, boo
     int rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;
+    volume_wait_begin(volume);
     rc = mount(volumes, volume, path, read_only, check, &mended, err);
+    volume_wait_end();
     volume_leave(volumes, volume);
     if (rc < 0)
         return err_wrap(err, rc, "cannot mount volume %s at %s", id, path);
@@ -390,7 +406,9 @@ int volumes_unmount(struct volumes *volumes, const char *id, const char *path, s
     int rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;
+    volume_wait_begin(volume);
     rc = unmount(volumes, volume, path, err);
+    volume_wait_end();
     volume_leave(volumes, volume);
     return rc < 0 ? err_wrap(err, rc, "cannot unmount volume %s from %s", id, path) : 0;
 }

@@ -97,7 +97,7 @@ static int resize_files(struct volumes *volumes, struct volume *volume, uint64_t
 static int is_grown(const struct volume *volume, uint64_t size, struct err *err)
 {
     struct ext4_super super;
-    int rc = volume_fs_look(volume->device, volume->uuid, size, VOLUMES_STEP_MS, &super, err);
+    int rc = volume_look(volume, size, &super, err);
     return rc < 0 ? rc : super.blocks >= ext4_super_blocks_of(&super, size);
 }
 
@@ -159,7 +159,9 @@ int volumes_resize(struct volumes *volumes, const char *id, uint64_t size, const
         rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;
+    volume_wait_begin(volume);
     rc = resize(volumes, volume, size, path, err);
+    volume_wait_end();
     volume_leave(volumes, volume);
     return rc < 0 ? err_wrap(err, rc, "cannot resize volume %s", id) : rc;
 }

@@ -52,6 +52,12 @@ static void mark(struct live_map *live, uint64_t from, uint64_t count, bool touc
             (void)atomic_fetch_and(&live->words[i], ~LIVE_WORD_TOUCHED);
 }
 
+/* Whoever waits for `busy`, and a remote that is away: ext4 reads bitmaps for a trim. */
+static bool is_in_the_way(struct volumes *volumes, const struct volume *volume)
+{
+    return volume_is_awaited(volumes, volume) || atomic_load(&volume->live.header->absent) > 0;
+}
+
 static int trim(struct volumes *volumes, struct volume *volume, const char *path, struct err *err)
 {
     if (!volume_is_held(volume) || volume->dead || volume->device_dev == 0)
@@ -62,7 +68,7 @@ static int trim(struct volumes *volumes, struct volume *volume, const char *path
         chunks = (live->mapped - LIVE_MAP_HEADER_BYTES) / sizeof *live->words;
     uint64_t from = 0;
     uint64_t count;
-    while ((count = next_run(live, chunks, &from)) > 0 && !volume_is_awaited(volumes, volume)) {
+    while ((count = next_run(live, chunks, &from)) > 0 && !is_in_the_way(volumes, volume)) {
         uint64_t discarded;
         /* Before, so that what is written meanwhile is marked again. */
         mark(live, from, count, false);

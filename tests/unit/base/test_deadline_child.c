@@ -234,6 +234,38 @@ static void test_only_what_is_kept_is_open(void **state)
     close(look.lost);
 }
 
+static bool waits_until(void *arg)
+{
+    return now_ms() < *(int64_t *)arg;
+}
+
+/* While somebody says what it waits for, the time does not run; afterwards it does. */
+static void test_time_that_is_held(void **state)
+{
+    (void)state;
+    static const char *const argv[] = {"/bin/sleep", "60", NULL};
+    struct err err = ERR_INIT;
+    int out = STDOUT_FILENO;
+    char said[64];
+    const struct deadline_child child = {.what = "sleep", .wait_ms = 300};
+    for (int i = 0; i < 2; i++) {
+        int64_t start = now_ms();
+        int64_t until = start + 1500;
+        deadline_child_hold(waits_until, &until);
+        int rc = i == 0 ? deadline_child_run(&child, call_sleep, &out, NULL, 0, NULL, &err)
+                        : deadline_child_tool(&child, argv, NULL, said, sizeof said, &err);
+        deadline_child_hold(NULL, NULL);
+        assert_int_equal(rc, -EHOSTUNREACH);
+        assert_true(now_ms() - start >= 1500);
+        assert_true(now_ms() - start < 10000);
+        start = now_ms();
+        err_clear(&err);
+        assert_int_equal(deadline_child_run(&child, call_sleep, &out, NULL, 0, NULL, &err),
+                         -EHOSTUNREACH);
+        assert_true(now_ms() - start < 1400);
+    }
+}
+
 static void test_without_descriptors_of_processes(void **state)
 {
     (void)state;
@@ -542,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_the_time_is_over),
         cmocka_unit_test(test_a_child_that_ends_otherwise),
         with_scratch(test_only_what_is_kept_is_open),
+        cmocka_unit_test(test_time_that_is_held),
         cmocka_unit_test(test_without_descriptors_of_processes),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_a_tool_ends_with_who_waits_for_it),
