@@ -12,6 +12,7 @@ void fault_list(FILE *out)
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,13 +21,25 @@ void fault_list(FILE *out)
 extern const struct fault_point *const __start_varve_faults[] __attribute__((weak));
 extern const struct fault_point *const __stop_varve_faults[] __attribute__((weak));
 
+/* In one piece, as other threads write there too. */
+static void trace(const char *name, const char *rest)
+{
+    char line[128];
+    int len = snprintf(line, sizeof line, "fault point: %s%s\n", name, rest);
+    ssize_t ignored = write(STDERR_FILENO, line, (size_t)len < sizeof line ? (size_t)len : 0);
+    (void)ignored;
+}
+
 static int act(const char *action, size_t len, const char *name, struct err *err)
 {
     if (len == 4 && memcmp(action, "kill", 4) == 0)
         (void)kill(getpid(), SIGKILL);
     if (len == 4 && memcmp(action, "stop", 4) == 0)
         (void)raise(SIGSTOP); /* this thread before its next step; of a process it may be another */
-    while (len == 4 && memcmp(action, "hang", 4) == 0)
+    bool hangs = len == 4 && memcmp(action, "hang", 4) == 0;
+    if (hangs)
+        trace(name, " hangs");
+    while (hangs)
         (void)sleep(1);
     if (len == 3 && memcmp(action, "eio", 3) == 0)
         return err_errno(err, EIO, "fault point %s", name);
@@ -35,22 +48,13 @@ static int act(const char *action, size_t len, const char *name, struct err *err
     return 0;
 }
 
-/* In one piece, as other threads write there too. */
-static void trace(const char *name)
-{
-    char line[128];
-    int len = snprintf(line, sizeof line, "fault point: %s\n", name);
-    ssize_t ignored = write(STDERR_FILENO, line, (size_t)len < sizeof line ? (size_t)len : 0);
-    (void)ignored;
-}
-
 int fault_hit(const struct fault_point *point, struct err *err)
 {
     static atomic_long hits; /* of the one armed point */
     const char *spec = getenv("VARVE_FAULT");
     size_t len = strlen(point->name);
     if (spec && strcmp(spec, "trace") == 0)
-        trace(point->name);
+        trace(point->name, "");
     if (!spec || strncmp(spec, point->name, len) != 0 || spec[len] != '=')
         return 0;
     const char *action = spec + len + 1;

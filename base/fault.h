@@ -7,7 +7,7 @@
  *   kill                             the process ends at once, as by kill -9
  *   eio, enospc                      the point fails with that error
  *   stop                             the process stops (SIGSTOP); the test goes on with it later
- *   hang                             the thread goes no further; others do
+ *   hang                             the thread goes no further, and a line says so; others do
  *
  *   VARVE_FAULT=trace                nothing fails; each hit of any point is a line
  *                                    "fault point: NAME" on standard error

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    ABANDON_TIMEOUT_S = 5, /* for the one request that tidies up after a failed upload */
+    ABANDON_TIMEOUT_S = 2, /* for the one request that tidies up after a failed upload */
 };
 
 /* The refusals that say that the session, not the request, is at fault. */

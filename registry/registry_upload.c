@@ -123,7 +123,9 @@ static bool may_go_on(const struct upload *upload, const struct err *failure)
  * asked. */
 static void give_up(struct upload *upload, const struct err *failure)
 {
-    if (upload->sender.recorded || may_go_on(upload, failure))
+    const struct remote_upload *report = upload->report;
+    bool unwanted = report->is_unwanted && report->is_unwanted(report->unwanted_arg);
+    if (!unwanted && (upload->sender.recorded || may_go_on(upload, failure)))
         return;
     (void)forget(upload, NULL);
     if (failure->code != ERR_UNREACHABLE)

@@ -126,6 +126,10 @@ struct remote_upload {
     size_t mount_count;
     const struct remote_sessions *sessions; /* NULL: nothing is recorded */
     bool anew; /* send it although the remote says that it is there, over what it has */
+    /* Asked when it has failed (NULL: no): whether nobody will go on with it, so that the remote is
+     * told, in one short request, and the session is forgotten. */
+    bool (*is_unwanted)(void *arg);
+    void *unwanted_arg;
 
     /* What came of it; also of one that failed. */
     enum remote_outcome outcome;

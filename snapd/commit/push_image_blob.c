@@ -118,11 +118,19 @@ static void forget_places(const struct push *push, const struct push_blob *blob)
     }
 }
 
-static int upload(struct push *push, struct push_blob *blob, struct err *err)
+/* What nobody finishes need not stay in the registry; who waits for the same blob goes on. */
+static bool is_unwanted(void *arg)
+{
+    const struct push_transfer *transfer = arg;
+    return job_is_cancelled(transfer->push->wanted->job) && !layers_busy_is_awaited(transfer->busy);
+}
+
+static int upload(struct push *push, struct push_blob *blob, const struct layers_busy *busy,
+                  struct err *err)
 {
     const struct remote_sessions sessions = {
         .load = load_session, .save = save_session, .forget = forget_session, .arg = push};
-    struct push_transfer transfer = {.push = push, .blob = blob, .stop = ERR_INIT};
+    struct push_transfer transfer = {.push = push, .blob = blob, .stop = ERR_INIT, .busy = busy};
     char **places = NULL;
     size_t count = 0;
     struct node *node = push->node;
@@ -136,6 +144,8 @@ static int upload(struct push *push, struct push_blob *blob, struct err *err)
     blob->upload.mount_from = (const char *const *)places;
     blob->upload.mount_count = count;
     blob->upload.mount_lacking = 0;
+    blob->upload.is_unwanted = is_unwanted;
+    blob->upload.unwanted_arg = &transfer;
     rc = remote_push_blob(node->remote, repository, node->blobs, digest, push_blob_progress,
                           &transfer, &blob->upload, err);
     forget_places(push, blob);
@@ -143,6 +153,8 @@ static int upload(struct push *push, struct push_blob *blob, struct err *err)
     blob->upload.sessions = NULL;
     blob->upload.mount_from = NULL;
     blob->upload.mount_count = 0;
+    blob->upload.is_unwanted = NULL;
+    blob->upload.unwanted_arg = NULL;
     rc = push_blob_end(&transfer, rc, err);
     if (rc == 0 && push_blob_progress(&transfer, (uint64_t)blob->descriptor->size, 0) != 0)
         rc = push_blob_end(&transfer, -1, err);
@@ -162,7 +174,7 @@ int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct 
     if (rc < 0)
         return rc;
     blob->upload.anew = anew;
-    rc = upload(push, blob, err);
+    rc = upload(push, blob, &busy, err);
     layers_busy_leave(&busy); /* before its key goes */
     return rc;
 }

@@ -1,6 +1,7 @@
 /* push_image_internal.h - one push in memory, for push_image*.c only. */
 #pragma once
 
+#include "layers_busy.h"
 #include "push_image.h"
 
 #include <pthread.h>
@@ -31,7 +32,8 @@ struct push {
 struct push_transfer {
     struct push *push;
     struct push_blob *blob;
-    struct err stop; /* why the end was asked for */
+    struct err stop;                /* why the end was asked for */
+    const struct layers_busy *busy; /* of an upload; borrowed */
 };
 int push_blob_progress(void *arg, uint64_t done, uint64_t total);
 /* The failure of what was asked that way. Returns it, or `rc` when nobody asked for the end. */

@@ -15,6 +15,7 @@
 
 #include "convert.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct layers_busy {
@@ -29,5 +30,7 @@ struct layers_busy {
  */
 int layers_busy_enter(struct layers_busy *busy, const void *node, const char *what,
                       const char *digest, convert_stop *stop, void *arg, struct err *err);
+/* Whether somebody waits for the end of it. */
+bool layers_busy_is_awaited(const struct layers_busy *busy);
 void layers_busy_leave(struct layers_busy *busy); /* harmless when it is not in the table */
 #define cleanup_layers_busy cleanup_with(layers_busy_leave)

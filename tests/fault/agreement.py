@@ -18,6 +18,22 @@ def rows(node, query):
         database.close()
 
 
+# What varved does with files of its own at times of its own.
+OWN_FILES = ("catalog.db", "volumes-reserve", "lock")
+
+
+def tree_of(node, but=()):
+    """{name: size} of all files below DATA, of directories None; without those that begin with what is in `but`."""
+    found = {}
+    for path, folders, files in os.walk(node.data):
+        for name in folders + files:
+            full = os.path.join(path, name)
+            at = os.path.relpath(full, node.data)
+            if not at.startswith(OWN_FILES + tuple(but)):
+                found[at] = None if os.path.isdir(full) else os.lstat(full).st_size
+    return found
+
+
 def blobs_on_disk(layout):
     found = {}
     for name in os.listdir(f"{layout}/blobs/sha256"):
