@@ -7,9 +7,19 @@
  *
  * A chunk is stored unless it is zero, is what the parent has, or has been stored already by this
  * call (remembered up to CHECKPOINT_SEEN_MAX digests). When nothing differs from the parent,
- * nothing is written and `unchanged` says so.
+ * nothing is written and `unchanged` says so. The same parent, chunks and config make the same
+ * bytes.
  *
- * A failure leaves blobs and manifests that nothing tagged names (or the tags "r-" and "p-" alone).
+ * Pack lists of the parent that are full are named again; the last one is written anew with the new
+ * packs. Lists and root manifests have tags ("p-", "r-" and the first 12 digits of their digest)
+ * before the index is sent. A tag that names another manifest already is ERR_EXISTS.
+ *
+ * A failure leaves blobs and manifests that nothing tagged names (or the tags "r-" and "p-" alone);
+ * what `tag` named before, it names then, unless the very last request failed and nobody knows.
+ *
+ * Memory: 8 MiB for chunks on their way, 7 MiB for what is known of up to CHECKPOINT_LEAVES_PENDING
+ * leaves that wait for their packs, 35 MiB for digests (chunk_seen.h), the packs of the index (40
+ * bytes each), and what the parent keeps (checkpoint.h). Temporary files: pack_writer.h.
  *
  * Threads: one for a call; compression and sending have threads of their own.
  */
@@ -21,6 +31,7 @@
 enum {
     CHECKPOINT_SEEN_MAX = 1 << 18,
     CHECKPOINT_WRITE_THREADS = 2, /* that compress and hash */
+    CHECKPOINT_LEAVES_PENDING = 32,
 };
 
 /* What a chunk of the source is. */
@@ -33,7 +44,8 @@ enum checkpoint_chunk {
 
 struct checkpoint_source {
     uint64_t size; /* of the volume in bytes; not smaller than the parent's */
-    /* The next chunk from `from` on that may differ from the parent; UINT64_MAX: none. */
+    /* The next chunk from `from` on that may differ from the parent; UINT64_MAX: none. Without a
+     * parent all that is not given is zero. */
     uint64_t (*next)(void *arg, uint64_t from);
     /* Returns enum checkpoint_chunk or -errno. `buffer`: VOLUME_CHUNK bytes, aligned to blocks. */
     int (*read)(void *arg, uint64_t chunk, void *buffer, uint32_t *ret_mask, struct err *err);
@@ -46,7 +58,7 @@ struct checkpoint_write {
     struct remote *remote; /* borrowed, as all here */
     const char *repository;
     const char *tag;
-    struct checkpoint *parent; /* NULL: none */
+    struct checkpoint *parent; /* in the same repository; NULL: none */
     int temp_fd;
     const struct hmac_key *key;      /* NULL: not signed */
     struct checkpoint_config config; /* as it will be, without size, root, parent; borrowed */
@@ -55,9 +67,14 @@ struct checkpoint_write {
     bool always;                     /* also when nothing has changed */
     remote_progress stop;            /* NULL; called by several threads */
     void *stop_arg;
-    /* Told how much of the source has been dealt with; one thread. NULL. */
+    /* Told how much of the source has been dealt with; one thread. A failure ends the work. It is
+     * called after the last read of the source and before anything that names chunks is sent, also
+     * when nothing has changed. NULL. */
     int (*progress)(void *arg, uint64_t chunks, uint64_t bytes_sent, struct err *err);
     void *progress_arg;
+    /* For tests; 0 otherwise. */
+    uint64_t pack_bytes; /* of a pack, instead of what the volume's size says */
+    unsigned id_bits;    /* pack_writer.h */
 };
 
 struct checkpoint_written {
@@ -68,7 +85,11 @@ struct checkpoint_written {
     uint64_t bytes_new;   /* sent: packs, root, manifests */
     uint64_t bytes_total; /* of all packs that the index names */
     uint64_t chunks;      /* that are not zero */
+    struct pack *packs;   /* new ones; owned; NULL */
+    size_t pack_count;
 };
+void checkpoint_written_free(struct checkpoint_written *written);
+#define cleanup_checkpoint_written cleanup_with(checkpoint_written_free)
 
 int checkpoint_write(const struct checkpoint_write *write, const struct checkpoint_source *source,
                      struct checkpoint_written *ret, struct err *err);

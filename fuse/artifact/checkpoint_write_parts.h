@@ -1,0 +1,66 @@
+/* checkpoint_write_parts.h - the steps of checkpoint_write(), and what they share; for
+ * checkpoint_write*.c alone.
+ *
+ *   chunks: source -> frames in packs, and changes     checkpoint_write_chunks.c
+ *   leaves: changes -> leaves in packs -> root         checkpoint_write_leaves.c
+ *   manifests: root, config, lists, root manifest, index   checkpoint_write_manifests.c
+ *
+ * A leaf names the packs of its chunks, so it is made when these are sealed: of all leaves at the
+ * end, or of CHECKPOINT_LEAVES_PENDING of them, so that what waits is bounded.
+ */
+#pragma once
+
+#include "checkpoint_write.h"
+#include "chunk_pool.h"
+#include "chunk_seen.h"
+
+/* A chunk that is not what the parent has. */
+struct checkpoint_change {
+    uint32_t chunk;
+    bool is_set; /* else it is zero now */
+    struct digest digest;
+    struct pack_spot spot;
+};
+
+/* A leaf that was made. */
+struct checkpoint_new_leaf {
+    uint32_t number;
+    uint32_t count;  /* 0: it is empty now, and nowhere */
+    uint32_t before; /* chunks that the parent's has */
+    struct digest digest;
+    struct pack_spot spot;
+};
+
+struct checkpoint_making {
+    const struct checkpoint_write *write;
+    const struct checkpoint_source *source;
+    struct pack_writer *packs;
+    struct chunk_pool *pool;
+    struct chunk_seen *seen;
+
+    struct checkpoint_change *changes; /* in order of chunks; whose leaves are not made yet */
+    size_t change_count;
+    size_t change_room;
+    uint32_t changed_leaves; /* among them */
+
+    struct checkpoint_new_leaf *leaves;
+    size_t leaf_count;
+    size_t leaf_room;
+
+    struct volume_root root; /* after checkpoint_write_root() */
+    struct checkpoint_written written;
+};
+
+/* Where the caller asks for the end. */
+int checkpoint_write_stopped(const struct checkpoint_making *making, struct err *err);
+/* Tells the caller how far it is. */
+int checkpoint_write_progress(struct checkpoint_making *making, struct err *err);
+
+/* Reads the whole source. */
+int checkpoint_write_chunks(struct checkpoint_making *making, struct err *err);
+/* Makes the leaves of all changes so far, which are all of their leaves. */
+int checkpoint_write_leaves(struct checkpoint_making *making, struct err *err);
+/* Sends everything that is in packs, and makes the root. */
+int checkpoint_write_root(struct checkpoint_making *making, struct err *err);
+/* Sends the rest; the digest of the index in making->written. */
+int checkpoint_write_manifests(struct checkpoint_making *making, struct err *err);
