@@ -308,7 +308,7 @@ static int grow(struct pack_writer *writer, struct err *err)
 
 static int seal(struct pack_writer *writer, struct err *err)
 {
-    struct pack pack;
+    struct pack pack = {.size = 0};
     int rc = grow(writer, err);
     if (rc == 0)
         rc = settle(writer, &pack, err);
