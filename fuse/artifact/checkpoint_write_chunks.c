@@ -230,7 +230,7 @@ static int finish_chunk(struct reading *reading, struct chunk_job *job, bool was
                         struct err *err)
 {
     struct checkpoint_making *making = reading->making;
-    struct checkpoint_change change = {.chunk = (uint32_t)job->chunk, .is_set = !job->is_zero};
+    struct checkpoint_change change = {.chunk = (uint32_t)job->chunk};
     int rc = chunk_pool_wait(making->pool, job, err);
     if (rc < 0)
         return rc;
