@@ -380,7 +380,7 @@ void fetch_rig_await_end(struct fetch_rig *rig)
     AWAIT(has_ended(rig), "the end");
 }
 
-static uint32_t count_of(struct fetch_rig *rig, const uint32_t *counter)
+uint32_t fetch_rig_count(struct fetch_rig *rig, const uint32_t *counter)
 {
     pthread_mutex_lock(&rig->lock);
     uint32_t count = *counter;
@@ -390,7 +390,7 @@ static uint32_t count_of(struct fetch_rig *rig, const uint32_t *counter)
 
 void fetch_rig_await_count(struct fetch_rig *rig, const uint32_t *counter, uint32_t count)
 {
-    AWAIT(count_of(rig, counter) >= count, "a count");
+    AWAIT(fetch_rig_count(rig, counter) >= count, "a count");
 }
 
 size_t fetch_rig_reads(struct fetch_rig *rig)

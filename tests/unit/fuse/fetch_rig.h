@@ -36,7 +36,7 @@ struct fetch_source_deeds {
     unsigned range;     /* chunks of a ranged read */
     int delay_ms;       /* of each */
     enum err_code fail; /* what the next `fail_times` reads answer */
-    int fail_times;
+    uint32_t fail_times;
     bool hang;          /* until it is asked to end */
     uint32_t lost;      /* this chunk; UINT32_MAX: none */
     bool silent_loss;   /* it is left out, without a failure */
@@ -98,6 +98,8 @@ void fetch_rig_want(struct fetch_rig *rig, uint64_t first, uint64_t count);
 /* Waits until the chunks are not absent. */
 void fetch_rig_await(struct fetch_rig *rig, uint32_t first, uint32_t count);
 void fetch_rig_await_end(struct fetch_rig *rig);
+/* A counter, which is read under lock; nothing is asserted under it. */
+uint32_t fetch_rig_count(struct fetch_rig *rig, const uint32_t *counter);
 /* Waits until `*counter` (under lock) is at least `count`. */
 void fetch_rig_await_count(struct fetch_rig *rig, const uint32_t *counter, uint32_t count);
 void fetch_rig_await_reads(struct fetch_rig *rig, size_t count);
