@@ -55,6 +55,7 @@ struct exchange {
     int64_t limit_s;       /* on standing still, that holds now */
     int64_t waited_ms;     /* for the peer, since it moved as much as it has to */
     uint64_t moved_before; /* then */
+    int64_t answer_ms;     /* waited for the answer, while none of it is for the sink */
 };
 
 static bool has_body(const struct registry_http_request *request)
@@ -421,6 +422,23 @@ static int check_stall(struct exchange *exchange, int64_t ms, struct err *err)
     return registry_error_transfer(CURLE_OPERATION_TIMEDOUT, text, exchange->url, err);
 }
 
+/* The same for an answer, which has a limit as a whole: headers and refusals have an end, and a
+ * server that sends them byte by byte never stands still. */
+static int check_answer(struct exchange *exchange, int64_t ms, struct err *err)
+{
+    const struct registry_http_request *request = exchange->request;
+    bool asked = !has_body(request) || exchange->answered || exchange->sent == request->body_size;
+    int64_t limit_s = exchange->settings->commit_s;
+    exchange->answer_ms += ms;
+    if (!exchange->connected || !asked || exchange->received > 0)
+        exchange->answer_ms = 0;
+    if (exchange->answer_ms < limit_s * 1000)
+        return 0;
+    char text[64];
+    snprintf(text, sizeof text, "its answer took more than %" PRId64 " seconds", limit_s);
+    return registry_error_transfer(CURLE_OPERATION_TIMEDOUT, text, exchange->url, err);
+}
+
 static enum registry_pipe_wish wish_of(const struct exchange *exchange)
 {
     const struct registry_http_request *request = exchange->request;
@@ -454,6 +472,8 @@ static int work(struct exchange *exchange, struct err *err)
         }
         if (rc == 0)
             rc = check_stall(exchange, waited, err);
+        if (rc == 0)
+            rc = check_answer(exchange, waited, err);
         if (rc == 0)
             rc = ask(exchange, err);
         if (rc < 0)

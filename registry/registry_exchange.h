@@ -20,7 +20,7 @@ struct registry_exchange_settings {
     bool authorized;         /* the request's credentials go to this address */
     long connect_s;
     long stall_s;
-    long commit_s; /* in place of stall_s once the last byte of a body is sent */
+    long commit_s; /* in place of stall_s once the last byte of a body is sent; for an answer */
 };
 
 struct registry_loop;

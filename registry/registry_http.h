@@ -16,7 +16,8 @@
  *   - connecting has a time limit; a transfer has none, but standing still has: less than one byte
  *     a second for the stall time. Time that the caller takes for its bytes does not count. After
  *     the last byte of an upload, while the registry stores it, the longer commit time holds
- *     instead; it is also the limit for a whole request without a blob in either direction;
+ *     instead; it is also the limit for a whole request without a blob in either direction, and for
+ *     the whole of an answer to an upload, and of headers and refusals of a download;
  *   - every header and every part of an answer that is kept in memory is bounded.
  *
  * What it does not do: it knows no credentials, repeats nothing (save what curl itself sends again

@@ -153,7 +153,13 @@ static struct fake_http_rule record(struct fake_http *fake, struct kept *kept, c
 
 static bool send_response(struct fake_conn *conn, const struct fake_http_rule *rule)
 {
-    if (!fake_conn_write(conn, rule->response, rule->response_len))
+    size_t slow = 0;
+    while (rule->byte_ms > 0 && slow < rule->response_len) {
+        if (!fake_conn_wait(conn, rule->byte_ms) ||
+            !fake_conn_write(conn, rule->response + slow++, 1))
+            return false;
+    }
+    if (!fake_conn_write(conn, rule->response + slow, rule->response_len - slow))
         return false;
     static const char filler[] = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
     for (size_t left = rule->repeat; left > 0;) {

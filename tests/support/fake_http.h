@@ -31,6 +31,7 @@ struct fake_http_rule {
     size_t repeat;        /* the response is followed by so many bytes 'x' */
     enum fake_http_end end;
     int delay_ms;     /* between the request's last byte and the answer */
+    int byte_ms;      /* before each byte of the response */
     bool skip_body;   /* answer before the body is read */
     bool no_continue; /* leave an `Expect: 100-continue` unanswered */
 };

@@ -455,6 +455,51 @@ static void storing_an_upload_may_take_longer(void **state)
     assert_int_equal(http_fixture_put(fixture, "hello", 5, &err), -EHOSTUNREACH);
 }
 
+#define FIVE_LINES  "A: 1\r\nA: 2\r\nA: 3\r\nA: 4\r\nA: 5\r\n"
+#define MANY_LINES  FIVE_LINES FIVE_LINES FIVE_LINES FIVE_LINES FIVE_LINES FIVE_LINES FIVE_LINES
+#define TWENTY      "01234567890123456789"
+#define MANY_DIGITS TWENTY TWENTY TWENTY TWENTY TWENTY TWENTY TWENTY TWENTY TWENTY TWENTY
+
+/* An answer that comes byte by byte does not stand still, and has an end all the same: that to an
+ * upload, and the headers of a download. What is wanted of a download may take as long as it does.
+ */
+static void answers_have_an_end(void **state)
+{
+    struct http_fixture *fixture = *state;
+    static const char *const answers[] = {
+        "HTTP/1.1 201 Created\r\n" MANY_LINES "Content-Length: 0\r\n\r\n",
+        "HTTP/1.1 400 Bad\r\nContent-Length: 200\r\n\r\n" MANY_DIGITS,
+    };
+    registry_http_set_timeouts(fixture->http, 5, 1, 2);
+    for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+        http_fixture_answer(fixture,
+                            (struct fake_http_rule){.response = answers[i], .byte_ms = 20});
+        struct err err = ERR_INIT;
+        int64_t start = now_ms();
+        assert_int_equal(http_fixture_put(fixture, "hello", 5, &err), -EHOSTUNREACH);
+        assert_int_equal(err.code, ERR_UNREACHABLE);
+        assert_non_null(strstr(err.text, "its answer took more than 2 seconds"));
+        assert_in_range(now_ms() - start, 1900, 20000);
+    }
+    static const char *const downloads[] = {"HTTP/1.1 200 OK\r\n" MANY_LINES "\r\n",
+                                            "HTTP/1.1 200 OK\r\n\r\n" MANY_DIGITS};
+    cleanup_buf struct buf body = BUF_INIT(4096);
+    struct registry_http_request request = {.method = REGISTRY_HTTP_GET,
+                                            .url = fixture->base,
+                                            .sink = http_fixture_add,
+                                            .sink_arg = &body,
+                                            .sink_max = UINT64_MAX};
+    for (int wanted = 0; wanted < 2; wanted++) {
+        http_fixture_answer(fixture, (struct fake_http_rule){.response = downloads[wanted],
+                                                             .byte_ms = 20,
+                                                             .end = FAKE_CLOSE});
+        cleanup_http_response struct registry_http_response response = {0};
+        int rc = registry_http_perform(fixture->http, &request, &response, NULL);
+        assert_int_equal(rc, wanted ? 0 : -EHOSTUNREACH);
+        assert_int_equal(body.len, wanted ? strlen(MANY_DIGITS) : 0);
+    }
+}
+
 static void total_time_is_limited_on_request(void **state)
 {
     struct http_fixture *fixture = *state;
@@ -499,6 +544,7 @@ int main(void)
         test(silence_within_the_answer_ends),
         test(uploads_that_nobody_reads_end),
         test(storing_an_upload_may_take_longer),
+        test(answers_have_an_end),
         test(total_time_is_limited_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
