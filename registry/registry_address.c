@@ -20,20 +20,43 @@ static uint32_t ipv4_at(const uint8_t *bytes)
     return ntohl(address);
 }
 
-static bool ipv6_is_link_local(const struct in6_addr *address)
+/* 0.0.0.0/8 is this host, to which connections to it go; 127.0.0.0/8 is loopback. */
+static bool ipv4_is_own(uint32_t address)
+{
+    return address >> 24 == 0 || address >> 24 == 127;
+}
+
+/* The IPv4 address that is written as an IPv6 one. */
+static bool ipv4_within(const uint8_t *b, uint32_t *ret)
 {
     static const uint8_t zeros[12];
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
+    bool at_end =
+        memcmp(b, zeros, 12) == 0 || memcmp(b, mapped, 12) == 0 || memcmp(b, nat64, 12) == 0;
+    if (!at_end && (b[0] != 0x20 || b[1] != 0x02))
+        return false;
+    *ret = ipv4_at(at_end ? b + 12 : b + 2);
+    return true;
+}
+
+static bool ipv6_is_link_local(const struct in6_addr *address)
+{
     static const uint8_t metadata[][4] = {{0xfd, 0x00, 0x0e, 0xc2}, {0xfd, 0x20, 0x00, 0xce}};
     const uint8_t *b = address->s6_addr;
+    uint32_t ipv4;
     if (b[0] == 0xfe && (b[1] & 0xc0) == 0x80)
         return true;
     if (memcmp(b, metadata[0], 4) == 0 || memcmp(b, metadata[1], 4) == 0)
         return true;
-    if (memcmp(b, zeros, 12) == 0 || memcmp(b, mapped, 12) == 0 || memcmp(b, nat64, 12) == 0)
-        return ipv4_is_link_local(ipv4_at(b + 12));
-    return b[0] == 0x20 && b[1] == 0x02 && ipv4_is_link_local(ipv4_at(b + 2));
+    return ipv4_within(b, &ipv4) && ipv4_is_link_local(ipv4);
+}
+
+/* `::` and `::1` are among those that are written so. */
+static bool ipv6_is_own(const struct in6_addr *address)
+{
+    uint32_t ipv4;
+    return ipv4_within(address->s6_addr, &ipv4) && ipv4_is_own(ipv4);
 }
 
 bool registry_address_is_link_local(const struct sockaddr *address)
@@ -52,7 +75,9 @@ bool registry_address_is_link_local(const struct sockaddr *address)
     }
 }
 
-bool registry_address_text_is_link_local(const char *text)
+/* Whether a text is an address of which one of these holds. */
+static bool text_is(const char *text, bool (*ipv4_is)(uint32_t),
+                    bool (*ipv6_is)(const struct in6_addr *))
 {
     char bare[INET6_ADDRSTRLEN];
     const char *from = text[0] == '[' ? text + 1 : text;
@@ -64,6 +89,16 @@ bool registry_address_text_is_link_local(const char *text)
     struct in_addr ipv4;
     struct in6_addr ipv6;
     if (inet_pton(AF_INET, bare, &ipv4) == 1)
-        return ipv4_is_link_local(ntohl(ipv4.s_addr));
-    return inet_pton(AF_INET6, bare, &ipv6) == 1 && ipv6_is_link_local(&ipv6);
+        return ipv4_is(ntohl(ipv4.s_addr));
+    return inet_pton(AF_INET6, bare, &ipv6) == 1 && ipv6_is(&ipv6);
+}
+
+bool registry_address_text_is_link_local(const char *text)
+{
+    return text_is(text, ipv4_is_link_local, ipv6_is_link_local);
+}
+
+bool registry_address_text_is_own(const char *text)
+{
+    return text_is(text, ipv4_is_own, ipv6_is_own);
 }

@@ -27,3 +27,6 @@
 bool registry_address_is_link_local(const struct sockaddr *address);
 /* "169.254.1.1", "fe80::1%eth0", "[fe80::1]"; false for a name. */
 bool registry_address_text_is_link_local(const char *text);
+/* Whether a text is an address of this machine itself, in whatever spelling: 127.0.0.0/8, ::1,
+ * 0.0.0.0/8, ::, and the IPv4 ones written as IPv6 addresses. False for a name. */
+bool registry_address_text_is_own(const char *text);

@@ -191,11 +191,19 @@ static bool is_loopback(CURLU *url)
            reference_host_is_loopback(canonical);
 }
 
+/* Whether it leads to this machine, also in spellings that are not taken for loopback where that
+ * gives more rights. */
+static bool is_own(CURLU *url)
+{
+    cleanup_curl_text char *host = part(url, CURLUPART_HOST, 0);
+    return is_loopback(url) || (host && registry_address_text_is_own(host));
+}
+
 /* Checks that an answer does not lead to where only this machine should ask. */
 static int check_place(CURLU *from, CURLU *to, struct err *err)
 {
     bool link_local = is_link_local(to) && !same_part(from, to, CURLUPART_HOST);
-    bool loopback = is_loopback(to) && !is_loopback(from);
+    bool loopback = is_own(to) && !is_own(from);
     if (!link_local && !loopback)
         return 0;
     cleanup_free char *host = host_and_port(to);

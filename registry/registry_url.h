@@ -6,8 +6,8 @@
  *
  * A `Location` header comes from outside. It may name another host, but never a weaker transport:
  * https does not become http, and plain http goes only to loopback and to hosts that the
- * configuration calls insecure. User names and passwords in it are refused. It does not lead to the
- * services of this machine (loopback) from one that is elsewhere, nor to an address that
+ * configuration calls insecure. User names and passwords in it are refused. It does not lead to an
+ * address of this machine itself from one that is elsewhere, nor to an address that
  * registry_address.h lists from another host.
  *
  * Pure functions; safe for use by several threads. Strings are owned by the caller.

@@ -15,9 +15,9 @@
  * "layers" is null when the image is not on this node any more. After a push it has what came of
  * that, too (push_image_json()). Result of rm: {"id", "digest",
  * "remote": {"state", "message"}, "image": {"state", "message"}}, with what became of the manifest
- * in the remote (not_pushed, removed, absent, refused, waits for others as its tag alone is gone, or
- * kept because another remote is configured now) and of the local image (removed, absent, or kept because something needs it); {"id"} alone
- * when an attempt before a kill had done it.
+ * in the remote (not_pushed, removed, absent, refused, waits for others as its tag alone is gone,
+ * or kept because another remote is configured now) and of the local image (removed, absent, or
+ * kept because something needs it); {"id"} alone when an attempt before a kill had done it.
  *
  * A push never replaces another image under its tag (ERR_EXISTS). A push or removal while the
  * remote does not answer fails and changes nothing here; so does the removal of an image that a run

@@ -225,6 +225,35 @@ static void other_addresses_of_a_name_are_tried(void **state)
         fail_msg("%s", err.text);
 }
 
+static void addresses_of_this_machine(void **state)
+{
+    (void)state;
+    static const char *const own[] = {"127.0.0.1",
+                                      "127.255.1.1",
+                                      "0.0.0.0",
+                                      "0.1.2.3",
+                                      "::1",
+                                      "[::1]",
+                                      "::",
+                                      "[::]",
+                                      "::ffff:127.0.0.1",
+                                      "[::ffff:127.0.0.1]",
+                                      "::127.0.0.1",
+                                      "::ffff:0.0.0.0",
+                                      "64:ff9b::7f00:1",
+                                      "2002:7f00:1::",
+                                      "[0:0:0:0:0:0:0:1]",
+                                      "::1%lo"};
+    static const char *const others[] = {"128.0.0.1", "1.0.0.0",         "10.0.0.1", "::2:0:1",
+                                         "localhost", "::ffff:10.0.0.1", "",         "fe80::1"};
+    for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+        if (!registry_address_text_is_own(own[i]))
+            fail_msg("%s is this machine", own[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        if (registry_address_text_is_own(others[i]))
+            fail_msg("%s is not this machine", others[i]);
+}
+
 /* The services of this machine are for registries of this machine. */
 static void redirects_to_loopback_are_for_loopback(void **state)
 {
@@ -251,6 +280,7 @@ int main(void)
         cmocka_unit_test(requests_to_link_local_are_refused),
         cmocka_unit_test(registries_may_live_there),
         cmocka_unit_test(other_addresses_of_a_name_are_tried),
+        cmocka_unit_test(addresses_of_this_machine),
         cmocka_unit_test(redirects_to_loopback_are_for_loopback),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -157,6 +157,12 @@ static void weaker_addresses_are_refused(void **state)
     } cases[] = {
         {"https://reg.example/v2/", "http://reg.example/x", ERR_REFUSED},
         {"https://reg.example/v2/", "http://127.0.0.1/x", ERR_REFUSED},
+        {"https://reg.example/v2/", "https://127.1/x", ERR_REFUSED},
+        {"https://reg.example/v2/", "https://0.0.0.0/x", ERR_REFUSED},
+        {"https://reg.example/v2/", "https://0:5000/x", ERR_REFUSED},
+        {"https://reg.example/v2/", "https://[::]/x", ERR_REFUSED},
+        {"https://reg.example/v2/", "https://[::1]/x", ERR_REFUSED},
+        {"https://reg.example/v2/", "https://[::ffff:127.0.0.1]/x", ERR_REFUSED},
         {"https://reg.example/v2/", "http://plain.example/x", ERR_REFUSED},
         {FROM, "http://other.example/x", ERR_REFUSED},
         {FROM, "http://169.254.169.254/latest/meta-data", ERR_REFUSED},
