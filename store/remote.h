@@ -257,9 +257,6 @@ int remote_push_blob(struct remote *remote, const char *repository, struct blobs
  * confirmed afterwards (remote_confirm_blob()), also when it was there. */
 int remote_push_file(struct remote *remote, const char *repository, const struct digest *digest,
                      int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
-/* The same for a few bytes in memory. *ret is their digest. */
-int remote_push_bytes(struct remote *remote, const char *repository, const void *bytes, size_t len,
-                      remote_progress progress, void *arg, struct digest *ret, struct err *err);
 /* Fails unless the remote shows the blob with this size and gives its last byte, as some go on
  * saying that they have what they have lost: ERR_NOT_FOUND without it, ERR_DIGEST with another
  * size. To be told no size is no proof: then the blob is read back (remote_verify_blob()). */

@@ -1,10 +1,8 @@
 /* Blobs on their way to a remote: looked for, sent, confirmed. */
 
-#include "fdio.h"
 #include "remote_internal.h"
 
 #include <inttypes.h>
-#include <sys/mman.h>
 
 /* 1 when the remote has it, its size in *ret_size; 0 or -errno. */
 static int look(struct remote *remote, const char *repository, const struct digest *digest,
@@ -90,8 +88,8 @@ static int forget_session(const struct remote_upload *upload, const char *reposi
     return sessions ? sessions->forget(sessions->arg, repository, digest, err) : 0;
 }
 
-/* Sends what `fd` has, unless the remote has it. `blobs`: where it is from, NULL: from elsewhere.
- */
+/* Sends what `fd` has, unless the remote has it. `blobs`: where it is from; NULL: from elsewhere,
+ * and whoever calls confirms it. */
 static int push(struct remote *remote, const char *repository, struct blobs *blobs,
                 const struct digest *digest, int fd, uint64_t size, remote_progress progress,
                 void *arg, struct remote_upload *upload, struct err *err)
@@ -107,7 +105,7 @@ static int push(struct remote *remote, const char *repository, struct blobs *blo
     rc = remote->ops->blob_put(remote, repository, digest, fd, size, progress, arg, upload, err);
     if (rc < 0 && blobs)
         rc = explain_upload(blobs, digest, rc, err);
-    else if (rc >= 0)
+    else if (rc >= 0 && blobs)
         rc = check_sent(remote, repository, digest, size, progress, arg, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot push blob %s to %s", digest_format(digest).s, remote->url);
@@ -139,21 +137,4 @@ int remote_push_file(struct remote *remote, const char *repository, const struct
     if (rc == 0)
         rc = push(remote, repository, NULL, digest, fd, size, progress, arg, &upload, err);
     return rc < 0 ? rc : remote_confirm_blob(remote, repository, digest, size, progress, arg, err);
-}
-
-int remote_push_bytes(struct remote *remote, const char *repository, const void *bytes, size_t len,
-                      remote_progress progress, void *arg, struct digest *ret, struct err *err)
-{
-    struct digest digest;
-    int rc = digest_bytes(bytes, len, &digest, err);
-    if (rc < 0)
-        return rc;
-    cleanup_fd int fd = memfd_create("varve-blob", MFD_CLOEXEC);
-    rc = fd < 0 ? -errno : fdio_write_full(fd, bytes, len);
-    if (rc < 0)
-        return err_errno(err, rc, "cannot hold a blob of %zu bytes in memory", len);
-    rc = remote_push_file(remote, repository, &digest, fd, len, progress, arg, err);
-    if (rc == 0)
-        *ret = digest;
-    return rc;
 }

@@ -131,6 +131,8 @@ int checkpoint_write(const struct checkpoint_write *write, const struct checkpoi
     } else if (rc == 0) {
         rc = checkpoint_write_root(making, err);
         if (rc == 0)
+            rc = checkpoint_write_blobs(making, err);
+        if (rc == 0)
             rc = checkpoint_write_progress(making, err);
         if (rc == 0)
             rc = checkpoint_write_manifests(making, err);

@@ -86,7 +86,7 @@ int checkpoint_write_root(struct checkpoint_making *making, struct err *err)
 {
     const struct checkpoint *parent = making->write->parent;
     struct volume_root *root = &making->root;
-    int rc = pack_writer_flush(making->packs, err);
+    int rc = pack_writer_seal(making->packs, err);
     if (rc < 0)
         return rc;
     volume_root_init(root, making->source->size);

@@ -11,16 +11,57 @@ enum {
     TAG_DIGITS = 12,
 };
 
+/* Blobs */
+
 static int send_bytes(struct checkpoint_making *making, const void *bytes, size_t len,
                       struct checkpoint_blob *ret, struct err *err)
 {
-    const struct checkpoint_write *write = making->write;
-    int rc = remote_push_bytes(write->remote, write->repository, bytes, len, write->stop,
-                               write->stop_arg, &ret->digest, err);
     ret->size = len;
     making->written.bytes_new += len;
-    return rc;
+    return pack_writer_send(making->packs, bytes, len, &ret->digest, err);
 }
+
+static int send_root(struct checkpoint_making *making, struct err *err)
+{
+    cleanup_free uint8_t *bytes = malloc(VOLUME_ROOT_BYTES_MAX);
+    if (!bytes)
+        return err_errno(err, ENOMEM, "cannot write the root of a checkpoint");
+    size_t len = volume_root_encode(&making->root, bytes);
+    return send_bytes(making, bytes, len, &making->blobs.root, err);
+}
+
+static int send_config(struct checkpoint_making *making, struct err *err)
+{
+    const struct checkpoint_write *write = making->write;
+    struct checkpoint_config config = write->config; /* borrows its chunks */
+    cleanup_free char *text = NULL;
+    size_t len = 0;
+    config.size = making->source->size;
+    config.root = making->blobs.root.digest;
+    config.has_parent = write->parent != NULL;
+    if (write->parent)
+        config.parent = *checkpoint_digest(write->parent);
+    int rc = checkpoint_config_encode(&config, write->key, &text, &len, err);
+    return rc == 0 ? send_bytes(making, text, len, &making->blobs.config, err) : rc;
+}
+
+/* All at once: nothing in the remote names any of them yet. */
+int checkpoint_write_blobs(struct checkpoint_making *making, struct err *err)
+{
+    struct checkpoint_blob empty;
+    size_t new_packs;
+    (void)pack_writer_packs(making->packs, &new_packs);
+    int rc = send_root(making, err);
+    if (rc == 0)
+        rc = send_config(making, err);
+    if (rc == 0 && new_packs > 0) /* for the lists */
+        rc = send_bytes(making, CHECKPOINT_EMPTY, strlen(CHECKPOINT_EMPTY), &empty, err);
+    if (rc == 0)
+        rc = pack_writer_flush(making->packs, err);
+    return rc == 0 ? FAULT_POINT("checkpoint.blobs-sent", err) : rc;
+}
+
+/* Manifests */
 
 /* A manifest under the tag that its digest gives it. */
 static int send_manifest(struct checkpoint_making *making, char prefix, const char *text,
@@ -38,46 +79,12 @@ static int send_manifest(struct checkpoint_making *making, char prefix, const ch
                                  len, write->stop, write->stop_arg, NULL, err);
 }
 
-static int send_root(struct checkpoint_making *making, struct checkpoint_blob *ret, struct err *err)
-{
-    cleanup_free uint8_t *bytes = malloc(VOLUME_ROOT_BYTES_MAX);
-    if (!bytes)
-        return err_errno(err, ENOMEM, "cannot write the root of a checkpoint");
-    return send_bytes(making, bytes, volume_root_encode(&making->root, bytes), ret, err);
-}
-
-static int send_config(struct checkpoint_making *making, const struct digest *root,
-                       struct checkpoint_blob *ret, struct err *err)
-{
-    const struct checkpoint_write *write = making->write;
-    struct checkpoint_config config = write->config; /* borrows its chunks */
-    cleanup_free char *text = NULL;
-    size_t len = 0;
-    config.size = making->source->size;
-    config.root = *root;
-    config.has_parent = write->parent != NULL;
-    if (write->parent)
-        config.parent = *checkpoint_digest(write->parent);
-    int rc = checkpoint_config_encode(&config, write->key, &text, &len, err);
-    return rc == 0 ? send_bytes(making, text, len, ret, err) : rc;
-}
-
-/* Root, config, and the manifest of both. */
 static int send_root_manifest(struct checkpoint_making *making, struct checkpoint_blob *ret,
                               struct err *err)
 {
-    struct checkpoint_root_manifest manifest;
     cleanup_free char *text = NULL;
     size_t len = 0;
-    int rc = send_root(making, &manifest.root, err);
-    if (rc == 0)
-        rc = FAULT_POINT("checkpoint.root-sent", err);
-    if (rc == 0)
-        rc = send_config(making, &manifest.root.digest, &manifest.config, err);
-    if (rc == 0)
-        rc = FAULT_POINT("checkpoint.config-sent", err);
-    if (rc == 0)
-        rc = checkpoint_root_encode(&manifest, &text, &len, err);
+    int rc = checkpoint_root_encode(&making->blobs, &text, &len, err);
     if (rc == 0)
         rc = send_manifest(making, 'r', text, len, ret, err);
     return rc == 0 ? FAULT_POINT("checkpoint.root-manifest-sent", err) : rc;
@@ -153,7 +160,6 @@ static int send_lists(struct checkpoint_making *making, struct checkpoint_index 
     cleanup_free struct pack *packs = NULL;
     size_t old_count = 0;
     size_t count = 0;
-    struct checkpoint_blob empty;
     int rc = all_packs(making, &old_count, &count, &packs, err);
     if (rc < 0)
         return rc;
@@ -170,7 +176,6 @@ static int send_lists(struct checkpoint_making *making, struct checkpoint_index 
     rc = keep_lists(making, old_count, count == old_count, index, err);
     if (rc < 0 || index->list_count == lists)
         return rc;
-    rc = send_bytes(making, CHECKPOINT_EMPTY, strlen(CHECKPOINT_EMPTY), &empty, err);
     while (rc == 0 && index->list_count < lists) {
         size_t at = index->list_count * CHECKPOINT_LIST_PACKS;
         size_t some = count - at < CHECKPOINT_LIST_PACKS ? count - at : CHECKPOINT_LIST_PACKS;
@@ -213,9 +218,7 @@ int checkpoint_write_manifests(struct checkpoint_making *making, struct err *err
     memcpy(index.node, config->node, sizeof index.node);
     if (write->parent)
         index.parent = *checkpoint_digest(write->parent);
-    int rc = FAULT_POINT("checkpoint.packs-sent", err);
-    if (rc == 0)
-        rc = send_root_manifest(making, &index.root_manifest, err);
+    int rc = send_root_manifest(making, &index.root_manifest, err);
     if (rc == 0)
         rc = send_lists(making, &index, err);
     if (rc == 0)

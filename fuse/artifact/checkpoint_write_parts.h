@@ -1,9 +1,9 @@
 /* checkpoint_write_parts.h - the steps of checkpoint_write(), and what they share; for
  * checkpoint_write*.c alone.
  *
- *   chunks: source -> frames in packs, and changes     checkpoint_write_chunks.c
- *   leaves: changes -> leaves in packs -> root         checkpoint_write_leaves.c
- *   manifests: root, config, lists, root manifest, index   checkpoint_write_manifests.c
+ *   chunks     source -> frames in packs, and changes            checkpoint_write_chunks.c
+ *   leaves     changes -> leaves in packs -> root                checkpoint_write_leaves.c
+ *   manifests  root and config; root manifest, lists and index   checkpoint_write_manifests.c
  *
  * A leaf names the packs of its chunks, so it is made when these are sealed: of all leaves at the
  * end, or of CHECKPOINT_LEAVES_PENDING of them, so that what waits is bounded.
@@ -47,7 +47,8 @@ struct checkpoint_making {
     size_t leaf_count;
     size_t leaf_room;
 
-    struct volume_root root; /* after checkpoint_write_root() */
+    struct volume_root root;               /* after checkpoint_write_root() */
+    struct checkpoint_root_manifest blobs; /* after checkpoint_write_blobs() */
     struct checkpoint_written written;
 };
 
@@ -60,7 +61,9 @@ int checkpoint_write_progress(struct checkpoint_making *making, struct err *err)
 int checkpoint_write_chunks(struct checkpoint_making *making, struct err *err);
 /* Makes the leaves of all changes so far, which are all of their leaves. */
 int checkpoint_write_leaves(struct checkpoint_making *making, struct err *err);
-/* Sends everything that is in packs, and makes the root. */
+/* Makes the root of all leaves. */
 int checkpoint_write_root(struct checkpoint_making *making, struct err *err);
-/* Sends the rest; the digest of the index in making->written. */
+/* Sends root, config and what else is no manifest, and waits until all packs are sent, too. */
+int checkpoint_write_blobs(struct checkpoint_making *making, struct err *err);
+/* Sends the manifests; the digest of the index in making->written. */
 int checkpoint_write_manifests(struct checkpoint_making *making, struct err *err);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
     FILLER_TRIES = 1000,
@@ -25,10 +26,10 @@ struct filler {
 struct sending {
     struct pack_writer *writer;
     pthread_t thread;
-    bool is_used; /* there is a thread to join; the caller's */
-    bool is_done; /* writer->lock */
-    int fd;       /* owned by the thread */
-    struct pack pack;
+    bool is_used;     /* there is a thread to join; the caller's */
+    bool is_done;     /* writer->lock */
+    int fd;           /* owned by the thread */
+    struct pack pack; /* or another blob */
 };
 
 struct pack_writer {
@@ -102,19 +103,19 @@ static int look_at_progress(void *arg, uint64_t done, uint64_t total)
     return ended || (options->progress && options->progress(options->arg, done, total) != 0);
 }
 
-static void *send_pack(void *arg)
+static void *send_blob(void *arg)
 {
     struct sending *sending = arg;
     struct pack_writer *writer = sending->writer;
     struct err failure = ERR_INIT;
-    int rc = FAULT_POINT("checkpoint.pack-sealed", &failure);
+    int rc = FAULT_POINT("checkpoint.blob", &failure);
     if (rc == 0)
         rc = remote_push_file(writer->options.remote, writer->options.repository,
                               &sending->pack.digest, sending->fd, sending->pack.size,
                               look_at_progress, writer, &failure);
     if (rc == 0)
-        rc = FAULT_POINT("checkpoint.pack-sent", &failure);
-    close(sending->fd); /* its room, before the next pack needs it */
+        rc = FAULT_POINT("checkpoint.blob-sent", &failure);
+    close(sending->fd); /* its room, before the next one needs it */
     if (rc < 0)
         (void)fail(writer, rc, &failure, NULL);
     pthread_mutex_lock(&writer->lock);
@@ -159,18 +160,20 @@ static struct sending *free_sending(struct pack_writer *writer)
     return found;
 }
 
-static int start_sending(struct pack_writer *writer, const struct pack *pack, struct err *err)
+/* Takes the descriptor, when that succeeds. */
+static int start_sending(struct pack_writer *writer, const struct pack *pack, int *fd,
+                         struct err *err)
 {
     struct sending *sending = free_sending(writer);
     int rc = check(writer, err);
     if (rc < 0)
         return rc;
-    *sending = (struct sending){.writer = writer, .fd = writer->fd, .pack = *pack};
-    rc = pthread_create(&sending->thread, NULL, send_pack, sending);
+    *sending = (struct sending){.writer = writer, .fd = *fd, .pack = *pack};
+    rc = pthread_create(&sending->thread, NULL, send_blob, sending);
     if (rc != 0)
-        return err_errno(err, rc, "cannot start a thread that sends a pack");
+        return err_errno(err, rc, "cannot start a thread that sends a blob");
     sending->is_used = true;
-    writer->fd = -1; /* the thread's */
+    *fd = -1; /* the thread's */
     return 0;
 }
 
@@ -320,7 +323,7 @@ static int seal(struct pack_writer *writer, struct err *err)
         return 0;
     }
     writer->packs[writer->pack_count++] = pack;
-    return start_sending(writer, &pack, err);
+    return start_sending(writer, &pack, &writer->fd, err);
 }
 
 static int append(struct pack_writer *writer, const void *bytes, size_t len, struct pack_spot *ret,
@@ -360,6 +363,34 @@ int pack_writer_seal(struct pack_writer *writer, struct err *err)
     if (rc < 0 || writer->fd < 0)
         return rc;
     rc = seal(writer, &failure);
+    return rc < 0 ? fail(writer, rc, &failure, err) : 0;
+}
+
+static int send_bytes(struct pack_writer *writer, const void *bytes, size_t len, struct digest *ret,
+                      struct err *err)
+{
+    struct pack blob = {.size = len};
+    int rc = digest_bytes(bytes, len, &blob.digest, err);
+    if (rc < 0)
+        return rc;
+    cleanup_fd int fd = memfd_create("varve-blob", MFD_CLOEXEC);
+    rc = fd < 0 ? -errno : fdio_write_full(fd, bytes, len);
+    if (rc < 0)
+        return err_errno(err, rc, "cannot hold a blob of %zu bytes in memory", len);
+    rc = start_sending(writer, &blob, &fd, err);
+    if (rc == 0)
+        *ret = blob.digest;
+    return rc;
+}
+
+int pack_writer_send(struct pack_writer *writer, const void *bytes, size_t len, struct digest *ret,
+                     struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = check(writer, err);
+    if (rc < 0)
+        return rc;
+    rc = send_bytes(writer, bytes, len, ret, &failure);
     return rc < 0 ? fail(writer, rc, &failure, err) : 0;
 }
 

@@ -5,11 +5,11 @@
  * own, while the next one is filled; at most PACK_WRITER_SENDING are on their way, then sealing the
  * next one waits.
  *
- *   new -> add... -> seal -> add... -> flush -> free
+ *   new -> add... -> seal -> add... -> send... -> flush -> free
  *
  * Places are known of what lies in sealed packs: chunks are sealed before the leaves that name
- * their packs are made. After a flush every pack is in the remote, confirmed
- * (remote_confirm_blob()).
+ * their packs are made. Other small blobs go the same way (pack_writer_send()). After a flush
+ * everything is in the remote, confirmed (remote_confirm_blob()).
  *
  * A pack that is, byte by byte, one of those that the writer is told of is not sent again and no
  * new pack: places name the other one. Two different packs whose digests begin with the same
@@ -73,6 +73,9 @@ int pack_writer_add(struct pack_writer *writer, const void *bytes, size_t len,
                     struct pack_spot *ret, struct err *err);
 /* Ends the current pack, if anything is in it. */
 int pack_writer_seal(struct pack_writer *writer, struct err *err);
+/* Sends other bytes as a blob of their own; *ret is its digest. They are copied. */
+int pack_writer_send(struct pack_writer *writer, const void *bytes, size_t len, struct digest *ret,
+                     struct err *err);
 /* Seals, and waits until everything is in the remote. */
 int pack_writer_flush(struct pack_writer *writer, struct err *err);
 /* After a seal that came after the add. */

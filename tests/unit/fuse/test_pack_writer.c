@@ -442,6 +442,36 @@ static void no_room(void **state)
     pack_writer_free(writer);
 }
 
+/* Other blobs go between packs, and are there after a flush. */
+static void other_blobs(void **state)
+{
+    struct site *site = *state;
+    struct err err = ERR_INIT;
+    struct digest digests[6];
+    struct pack_spot spot;
+    struct pack_writer *writer = writer_of(site);
+    for (size_t i = 0; i < ARRAY_SIZE(digests); i++) {
+        char text[16];
+        snprintf(text, sizeof text, "blob %zu", i);
+        add(writer, (unsigned)i, &spot);
+        assert_int_equal(pack_writer_send(writer, text, strlen(text), &digests[i], NULL), 0);
+    }
+    flush(writer);
+    size_t count;
+    (void)pack_writer_packs(writer, &count);
+    assert_int_equal(count, 1);
+    for (size_t i = 0; i < ARRAY_SIZE(digests); i++)
+        if (remote_verify_blob(site->oci, REPOSITORY, &digests[i], 6, NULL, NULL, &err) < 0)
+            fail_msg("%s", err.text);
+    assert_there(site, writer, 5, &spot);
+    site->hook.fail_at = site->hook.calls + 1;
+    assert_int_equal(pack_writer_send(writer, "more", 4, &digests[0], NULL), 0);
+    assert_true(pack_writer_flush(writer, &err) < 0);
+    assert_int_equal(err.code, ERR_UNREACHABLE);
+    assert_true(pack_writer_send(writer, "more", 4, &digests[0], NULL) < 0);
+    pack_writer_free(writer);
+}
+
 static void no_bytes_and_too_many(void **state)
 {
     const struct site *site = *state;
@@ -474,6 +504,7 @@ int main(void)
         with_site(the_last_pack_fails),
         with_site(somebody_asks_for_the_end),
         with_site(no_room),
+        with_site(other_blobs),
         with_site(no_bytes_and_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

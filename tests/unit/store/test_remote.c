@@ -5,6 +5,7 @@
 #include "store_fixture.h"
 #include "sync_spy.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,39 +196,36 @@ static void test_push_believes_no_upload(void **state)
 }
 
 /* What is in no store is sent, or there, and then shown with its last byte. */
-static void test_push_of_bytes(void **state)
+static void test_push_of_a_file(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
     struct digest digest;
-    struct digest wanted;
+    cleanup_fd int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0); /* which these remotes do not look at */
     cleanup_fake_remote struct fake_remote *absent = fake_remote_open("", "");
-    absent->stat_answers[1] = 1;
+    absent->stat_answers[1] = 1; /* by its last byte */
     absent->stat_sizes[1] = 5;
-    assert_ok(digest_bytes("hello", 5, &wanted, &err), err);
-    assert_ok(remote_push_bytes(&absent->remote, "a", "hello", 5, NULL, NULL, &digest, &err), err);
-    assert_true(digest_equal(&digest, &wanted));
+    assert_ok(digest_bytes("hello", 5, &digest, &err), err);
+    assert_ok(remote_push_file(&absent->remote, "a", &digest, fd, 5, NULL, NULL, &err), err);
     assert_int_equal(absent->puts, 1);
     assert_int_equal(absent->probes, 1);
     cleanup_fake_remote struct fake_remote *present = fake_remote_open("", "");
     present->stat_answers[0] = present->stat_answers[1] = 1;
     present->stat_sizes[0] = present->stat_sizes[1] = 5;
-    assert_ok(remote_push_bytes(&present->remote, "a", "hello", 5, NULL, NULL, &digest, &err), err);
+    assert_ok(remote_push_file(&present->remote, "a", &digest, fd, 5, NULL, NULL, &err), err);
     assert_int_equal(present->puts, 0);
     assert_int_equal(present->probes, 1);
     present->keeps_nothing = true;
-    assert_true(remote_push_bytes(&present->remote, "a", "hello", 5, NULL, NULL, &digest, &err) <
-                0);
+    assert_true(remote_push_file(&present->remote, "a", &digest, fd, 5, NULL, NULL, &err) < 0);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     err_clear(&err);
     absent->put_rc = -1;
     absent->stat_answers[0] = absent->stat_answers[1] = 0;
-    memset(&digest, 0x5a, sizeof digest);
-    assert_true(remote_push_bytes(&absent->remote, "a", "hello", 5, NULL, NULL, &digest, &err) < 0);
+    assert_true(remote_push_file(&absent->remote, "a", &digest, fd, 5, NULL, NULL, &err) < 0);
     assert_int_equal(err.code, ERR_REFUSED);
-    assert_int_equal(digest.bytes[0], 0x5a);
     err_clear(&err);
-    assert_true(remote_push_bytes(&absent->remote, "A", "hello", 5, NULL, NULL, &digest, &err) < 0);
+    assert_true(remote_push_file(&absent->remote, "A", &digest, fd, 5, NULL, NULL, &err) < 0);
     assert_int_equal(err.code, ERR_INVALID);
 }
 
@@ -555,7 +553,7 @@ int main(void)
         with_store(test_pull_of_an_unknown_size),
         with_store(test_pull_believes_no_bytes),
         with_store(test_progress_and_cancel),
-        cmocka_unit_test(test_push_of_bytes),
+        cmocka_unit_test(test_push_of_a_file),
         cmocka_unit_test(test_manifest_get),
         cmocka_unit_test(test_manifest_get_believes_nothing),
         cmocka_unit_test(test_manifest_get_is_bounded),
