@@ -129,12 +129,27 @@ int remote_push_blob(struct remote *remote, const char *repository, struct blobs
                 err);
 }
 
+/* Sends and confirms. */
+static int push_file(struct remote *remote, const char *repository, const struct digest *digest,
+                     int fd, uint64_t size, remote_progress progress, void *arg,
+                     struct remote_upload *upload, struct err *err)
+{
+    int rc = push(remote, repository, NULL, digest, fd, size, progress, arg, upload, err);
+    return rc < 0 ? rc : remote_confirm_blob(remote, repository, digest, size, progress, arg, err);
+}
+
 int remote_push_file(struct remote *remote, const char *repository, const struct digest *digest,
                      int fd, uint64_t size, remote_progress progress, void *arg, struct err *err)
 {
-    struct remote_upload upload = {.sessions = NULL};
+    struct remote_upload upload = {.anew = false};
+    struct remote_upload again = {.anew = true};
+    struct err failure = ERR_INIT;
     int rc = remote_check_repository(repository, err);
-    if (rc == 0)
-        rc = push(remote, repository, NULL, digest, fd, size, progress, arg, &upload, err);
-    return rc < 0 ? rc : remote_confirm_blob(remote, repository, digest, size, progress, arg, err);
+    if (rc < 0)
+        return rc;
+    rc = push_file(remote, repository, digest, fd, size, progress, arg, &upload, &failure);
+    if (rc < 0 && upload.outcome == REMOTE_BLOB_PRESENT &&
+        (failure.code == ERR_NOT_FOUND || failure.code == ERR_DIGEST))
+        return push_file(remote, repository, digest, fd, size, progress, arg, &again, err);
+    return rc < 0 ? err_pass(err, rc, &failure) : 0;
 }

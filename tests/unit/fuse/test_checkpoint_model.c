@@ -2,8 +2,10 @@
  * OCI layout and in the real docker-registry. */
 #include "checkpoint_site.h"
 
+#include "cleanup.h"
 #include "registry.h"
 #include "registry_server.h"
+#include "spawn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +83,41 @@ static void chains(void **state)
     }
 }
 
+/* The registry's own collection, of everything that no tag names. */
+static void collect(const char *directory)
+{
+    struct err err = ERR_INIT;
+    char config[256];
+    cleanup_buf struct buf output = BUF_INIT(1 << 20);
+    snprintf(config, sizeof config, "%s/config.yml", directory);
+    const char *const argv[] = {"docker-registry", "garbage-collect", "--delete-untagged=true",
+                                config, NULL};
+    if (spawn_tool(argv, &output, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* After each checkpoint; and of what one that failed has left, of which the registry, which
+ * remembers what it has seen, goes on saying that it is there. */
+static void collect_between(struct checkpoint_site *site, const char *directory)
+{
+    for (int i = 0; i < 4; i++) {
+        struct err err = ERR_INIT;
+        change(site);
+        checkpoint_site_fill(site, 5, 100 + (uint32_t)i);
+        site->hook.calls = 0;
+        site->hook.fail_at = i == 0 ? 0 : 4 + 6 * i;
+        int rc = checkpoint_site_try(site, &err);
+        if (i == 0 ? rc < 0 : rc == 0)
+            fail_msg("%d: %s", i, err.text);
+        collect(directory);
+        site->hook.fail_at = 0;
+        checkpoint_site_write(site);
+        checkpoint_site_compare(site);
+        collect(directory);
+        checkpoint_site_compare(site);
+    }
+}
+
 static void in_a_registry(void **state)
 {
     struct checkpoint_site *site = *state;
@@ -88,7 +125,8 @@ static void in_a_registry(void **state)
     const struct registry_server_options options = {.delete_enabled = true};
     struct err err = ERR_INIT;
     char url[64];
-    const char *path = scratch_path(site->scratch, "registry");
+    char path[128];
+    snprintf(path, sizeof path, "%s", scratch_path(site->scratch, "registry"));
     assert_int_equal(mkdir(path, 0700), 0);
     if (registry_server_start(path, &options, &server, &err) < 0)
         fail_msg("%s", err.text);
@@ -99,7 +137,8 @@ static void in_a_registry(void **state)
     site->hook.swapless = true;
     (void)hook_remote_init(&site->hook, remote);
     site->write.swap = true; /* which it does not have */
-    run_chain(site, 4);
+    run_chain(site, 3);
+    collect_between(site, path);
     remote_close(remote);
     site->hook.to = site->oci;
     checkpoint_free(site->head);

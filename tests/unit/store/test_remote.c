@@ -219,6 +219,7 @@ static void test_push_of_a_file(void **state)
     present->keeps_nothing = true;
     assert_true(remote_push_file(&present->remote, "a", &digest, fd, 5, NULL, NULL, &err) < 0);
     assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(present->puts, 1); /* over what it said that it has */
     err_clear(&err);
     absent->put_rc = -1;
     absent->stat_answers[0] = absent->stat_answers[1] = 0;
