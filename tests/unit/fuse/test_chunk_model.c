@@ -19,7 +19,9 @@
 #include <cmocka.h>
 
 #define SIZE   VOLUME_SIZE_MIN
-#define REMOTE UINT32_MAX /* the number of a block that only the remote has */
+#define REMOTE UINT32_MAX /* the number of a block that only the remote has, */
+/* which there is this. */
+#define REMOTE_NUMBER(block) (UINT32_C(0x40000000) + (uint32_t)(block))
 
 enum {
     BLOCKS = (int)(SIZE / VOLUME_BLOCK),
@@ -37,7 +39,7 @@ struct model {
     uint32_t *buffer;
     uint64_t random;
     uint32_t next; /* number */
-    uint64_t writes, discards, flushes, kills, cuts, absent;
+    uint64_t writes, discards, flushes, kills, cuts, absent, fills;
 };
 
 static uint64_t random_below(struct model *model, uint64_t end)
@@ -108,6 +110,21 @@ static void do_read(struct model *model)
     }
 }
 
+/* A chunk that was absent at first: what is absent of it now comes. */
+static void do_fill(struct model *model)
+{
+    uint64_t chunk = ABSENT + random_below(model, ABSENT_CHUNKS);
+    uint64_t from = chunk * VOLUME_CHUNK_BLOCKS;
+    for (uint64_t i = 0; i < VOLUME_CHUNK_BLOCKS; i++) {
+        block_model_fill(model->buffer + i * BLOCK_MODEL_WORDS, REMOTE_NUMBER(from + i));
+        if (model->blocks[from + i].now != REMOTE)
+            continue;
+        block_model_note(&model->blocks[from + i], REMOTE_NUMBER(from + i));
+        model->fills++;
+    }
+    assert_int_equal(chunk_io_fill(&model->site.io, chunk, model->buffer), 0);
+}
+
 static void do_flush(struct model *model)
 {
     assert_int_equal(chunk_io_flush(&model->site.io), 0);
@@ -154,6 +171,8 @@ static void step(struct model *model)
         do_discard(model);
     else if (kind < 900)
         do_read(model);
+    else if (kind < 925)
+        do_fill(model);
     else if (kind < 960)
         do_flush(model);
     else if (kind < 992) {
@@ -203,12 +222,14 @@ static void test_model(void **state)
         do_cut(&model);
         free_model(&model);
     }
-    print_message("# %llu writes, %llu discards, %llu flushes, %llu kills, %llu power cuts\n",
+    print_message("# %llu writes, %llu discards, %llu flushes, %llu kills, %llu power cuts, "
+                  "%llu chunks partly absent after them, %llu blocks brought\n",
                   (unsigned long long)model.writes, (unsigned long long)model.discards,
                   (unsigned long long)model.flushes, (unsigned long long)model.kills,
-                  (unsigned long long)model.cuts);
+                  (unsigned long long)model.cuts, (unsigned long long)model.absent,
+                  (unsigned long long)model.fills);
     assert_true(model.writes > 1000 && model.discards > 500 && model.flushes > 100);
-    assert_true(model.kills > 100 && model.cuts > 30 && model.absent > 20);
+    assert_true(model.kills > 100 && model.cuts > 30 && model.absent > 20 && model.fills > 50);
 }
 
 int main(void)

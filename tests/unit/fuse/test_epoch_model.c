@@ -35,7 +35,7 @@ enum {
     LONGEST = 40, /* blocks of one write */
     RUNS = 4,     /* each on a volume of its own, as absent chunks do not come back */
     STEPS = 70,
-    STEPS_LONG = 7500,
+    STEPS_LONG = 2500,
     KILLED = 9, /* exit status of a child that was killed */
     NAMES = 32,
 };
