@@ -108,7 +108,7 @@ struct volume_status {
     dev_t device_dev; /* of the same; 0 */
     pid_t worker;     /* 0: none lives */
     uint64_t size;    /* bytes; of volume.json when detached */
-    uint64_t local;   /* bytes on the host's disk: of chunks that are not zero, when attached; of
+    uint64_t local;   /* bytes on the host's disk: of chunks that are here whole, when attached; of
                          the file `data`, else */
     uint64_t absent;  /* chunks that are not here, or not all of their blocks; 0 when detached */
     uint64_t absent_waits;   /* reads that wait for the remote */
