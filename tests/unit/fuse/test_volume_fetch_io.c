@@ -469,9 +469,18 @@ static void other_orders_go_on_beside_it(void **state)
     assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_FLUSH, 0, NULL), 0);
     assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_RESIZE, 2 * WORKER_RIG_SIZE, NULL), 0);
     assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_CLOSE, 0, &answer), -EBUSY);
+    /* What is brought after a cut is no write, and changes nothing of the epoch. */
+    assert_int_equal(
+        worker_rig_ask_two(rig, VOLUME_WIRE_CUT, 7, LIVE_USE_CHECKPOINT | LIVE_USE_VIEW, &answer),
+        0);
+    uint64_t epoch = answer.arg[0];
     bring(fd, ABSENT, 'r');
     expect_answer(fd, ABSENT, 0);
     end(&reader, 'r');
+    int slot = epoch_slot_find(rig->live.header, epoch);
+    assert_true(slot >= 0);
+    assert_int_equal(atomic_load(&rig->live.header->slots[slot].asides), 0);
+    assert_int_equal(worker_rig_ask(rig, VOLUME_WIRE_RELEASE, epoch, NULL), 0);
     assert_int_equal(close(device), 0);
     for (int i = 0; i < WAIT_MS && atomic_load(&rig->live.header->opens) > 0; i++)
         pause_ms(1);

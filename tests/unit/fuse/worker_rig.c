@@ -259,8 +259,16 @@ static int connect_to(const struct worker_rig *rig)
 
 int worker_rig_ask(struct worker_rig *rig, uint32_t op, uint64_t arg, struct volume_wire *ret)
 {
-    struct volume_wire message = {
-        .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = op, .arg = {arg}};
+    return worker_rig_ask_two(rig, op, arg, 0, ret);
+}
+
+int worker_rig_ask_two(struct worker_rig *rig, uint32_t op, uint64_t first, uint64_t second,
+                       struct volume_wire *ret)
+{
+    struct volume_wire message = {.magic = VOLUME_WIRE_MAGIC,
+                                  .version = VOLUME_WIRE_VERSION,
+                                  .op = op,
+                                  .arg = {first, second}};
     int fds[VOLUME_WIRE_FDS_MAX];
     size_t count = 0;
     cleanup_fd int fd = connect_to(rig);

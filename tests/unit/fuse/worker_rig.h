@@ -56,6 +56,9 @@ void worker_rig_kill(struct worker_rig *rig);
 void worker_rig_await(struct worker_rig *rig, uint32_t fact);
 /* One message, one answer; the status of the answer. `ret` may be NULL. */
 int worker_rig_ask(struct worker_rig *rig, uint32_t op, uint64_t arg, struct volume_wire *ret);
+/* The same with two arguments. */
+int worker_rig_ask_two(struct worker_rig *rig, uint32_t op, uint64_t first, uint64_t second,
+                       struct volume_wire *ret);
 /* A connection over which absent chunks are brought. */
 int worker_rig_fetch(struct worker_rig *rig);
 /* What is said on it within `ms`: false: nothing. op 0: the connection has ended. */
