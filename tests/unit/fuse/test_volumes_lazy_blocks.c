@@ -7,6 +7,7 @@
 
 #include "block_model.h"
 #include "cleanup.h"
+#include "clock.h"
 #include "lazy_site.h"
 #include "volumes_internal.h"
 
@@ -36,7 +37,7 @@ struct client {
     uint64_t random;
     uint32_t *blocks; /* numbers, of CLIENT_CHUNKS */
     const atomic_bool *stop;
-    uint64_t reads, writes, discards;
+    _Atomic uint64_t reads, writes;
     char failure[256]; /* "" */
 };
 
@@ -61,7 +62,7 @@ static bool check_read(struct client *client, uint32_t *words, uint64_t from, ui
                        client->blocks[block]);
         return false;
     }
-    client->reads++;
+    atomic_fetch_add(&client->reads, 1);
     return true;
 }
 
@@ -76,7 +77,7 @@ static bool do_write(struct client *client, uint32_t *words, uint64_t from, uint
         len)
         (void)snprintf(client->failure, sizeof client->failure, "a write: %s",
                        strerrordesc_np(errno));
-    client->writes++;
+    atomic_fetch_add(&client->writes, 1);
     return client->failure[0] == '\0';
 }
 
@@ -89,7 +90,6 @@ static bool do_discard(struct client *client, uint64_t from)
     if (ioctl(client->fd, BLKDISCARD, range) < 0)
         (void)snprintf(client->failure, sizeof client->failure, "a discard: %s",
                        strerrordesc_np(errno));
-    client->discards++;
     return client->failure[0] == '\0';
 }
 
@@ -178,6 +178,15 @@ static void compare_data(const struct volumes_site *site, struct client *clients
     (void)close(fd);
 }
 
+/* On a slow machine it takes longer until each has done something. */
+static bool is_idle(const struct client *clients)
+{
+    bool idle = false;
+    for (size_t i = 0; i < CLIENTS; i++)
+        idle = idle || atomic_load(&clients[i].reads) < 20 || atomic_load(&clients[i].writes) < 20;
+    return idle;
+}
+
 static void blocks_are_what_they_were_or_became(void **state)
 {
     struct volumes_site *site = *state;
@@ -196,7 +205,8 @@ static void blocks_are_what_they_were_or_became(void **state)
     for (size_t i = 0; i < CLIENTS; i++)
         assert_int_equal(pthread_create(&clients[i].thread, NULL, use_blocks, &clients[i]), 0);
     const int kills = block_model_is_long() ? KILLS_LONG : KILLS;
-    for (int i = 0; i < kills; i++) {
+    int64_t until = clock_now_ms() + LAZY_WAIT_MS;
+    for (int i = 0; i < kills || (is_idle(clients) && clock_now_ms() < until); i++) {
         lazy_pause(20 + (int)lazy_random(&random, 160));
         lazy_kill_something(&remote, (unsigned)lazy_random(&random, 3));
     }
@@ -214,7 +224,7 @@ static void blocks_are_what_they_were_or_became(void **state)
         "# %llu reads, %llu writes; %llu starts of workers, %llu chunks absent at the end\n",
         (unsigned long long)reads, (unsigned long long)writes,
         (unsigned long long)site_status(site).starts, (unsigned long long)site_status(site).absent);
-    assert_true(reads > 100 && writes > 100 && site_status(site).starts > 5);
+    assert_true(!is_idle(clients) && site_status(site).starts > 5);
     check_all(clients);
     (void)close(clients[0].fd);
     lazy_await_all(&remote);
