@@ -257,6 +257,17 @@ bool volumes_answers(struct volumes *volumes, const char *id);
 /* Nobody has served it for too long: what waits for it ends with an error, and it is `dead`: 1. 0:
  * this `life` has ended, or somebody serves it by now. */
 int volumes_give_up(struct volumes *volumes, const char *id, uint64_t life);
+/* Chunks that are clean need not be read for a checkpoint, as an earlier one has them: the one that
+ * the disk map names. Before the first cut of an attach, `parent` is what the next checkpoint is to
+ * build on (NULL: nothing). 1: it is that one. 0: it is not (an older catalog, a copy of the data
+ * directory): from here on all that is here counts as dirty until a checkpoint has succeeded.
+ * ERR_CONFLICT: it is not attached. */
+int volumes_build_on(struct volumes *volumes, const char *id, const struct digest *parent,
+                     struct err *err);
+/* A checkpoint of the volume is recorded: right before volumes_epoch_clean(). Without it the next
+ * attach believes nothing to be clean. Does nothing when that life has ended. */
+void volumes_built(struct volumes *volumes, const char *id, uint64_t life,
+                   const struct digest *checkpoint);
 /* The limits of a volume; 0 none. Does nothing when it is not attached. */
 void volumes_limit(struct volumes *volumes, const char *id, uint64_t bytes, uint64_t ops);
 /* Discards what the mounted ext4 does not use, in the chunks that were written since the last time.

@@ -11,6 +11,7 @@
 #include "worker_client.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -94,14 +95,23 @@ static int check_data(int dir_fd, struct volume_json *json, struct err *err)
     return json->previous_size ? finish_resize(dir_fd, fd, json, have, err) : 0;
 }
 
+/* What is brought of a volume that has no checkpoint of its own is as its base has it. */
+static void begin_clean(struct live_map_header *header, const struct volume_base *base)
+{
+    static const uint8_t unknown[sizeof header->clean_of];
+    if (base->lineage[0] != '\0' && memcmp(header->clean_of, unknown, sizeof unknown) == 0)
+        memcpy(header->clean_of, base->checkpoint.bytes, sizeof header->clean_of);
+}
+
 /* What is local counts as touched: nobody knows what was trimmed since it was written. Nothing is
  * freed on the host by a trim of what is absent. */
-static int mark_touched(int live_fd, struct err *err)
+static int settle_words(int live_fd, const struct volume_base *base, struct err *err)
 {
     struct live_map live;
     int rc = live_map_open(live_fd, false, &live, err);
     if (rc < 0)
         return rc;
+    begin_clean(live.header, base);
     uint64_t chunks = atomic_load(&live.header->size) / VOLUME_CHUNK;
     for (uint64_t i = 0; i < chunks; i++) {
         uint32_t word = atomic_load_explicit(&live.words[i], memory_order_relaxed);
@@ -127,7 +137,7 @@ static int read_map(int dir_fd, const struct volume_json *json, struct err *err)
     if (loaded.torn)
         log_event(LOG_WARN, "volume-map-torn", "volume", json->id, "what",
                   "its last flush was incomplete and is dropped", NULL);
-    rc = mark_touched(fd, err);
+    rc = settle_words(fd, &json->base, err);
     return rc < 0 ? rc : steal_fd(&fd);
 }
 

@@ -61,8 +61,8 @@ static inline uint32_t epoch_tag(uint64_t epoch)
 uint64_t epoch_of_word(const struct live_map_header *header, uint32_t word);
 /* Whether a chunk is dirty in an open epoch, when it was last written in `last` and `word` says
  * what it was then. Before the first checkpoint of a live map nobody knows what was written before
- * it was made: then every chunk is, but those that are clean, and those of which nothing is here.
- */
+ * it was made: then every chunk is, but those that are clean (unless that is in doubt), and those
+ * of which nothing is here. */
 static inline bool epoch_is_dirty(const struct live_map_header *header, uint32_t word,
                                   uint64_t last, uint64_t epoch)
 {
@@ -72,7 +72,9 @@ static inline bool epoch_is_dirty(const struct live_map_header *header, uint32_t
     if (clean > 0)
         return last > clean;
     enum volume_state state = live_word_state(word);
-    return state != VOLUME_CLEAN && (state != VOLUME_ABSENT || (word & LIVE_WORD_MASK) != 0);
+    if (state == VOLUME_CLEAN)
+        return (atomic_load(&header->orders) & LIVE_ORDER_DOUBT) != 0;
+    return state != VOLUME_ABSENT || (word & LIVE_WORD_MASK) != 0;
 }
 
 /* The planes of a live map, each mapped on its own. */

@@ -38,6 +38,7 @@ enum {
 /* Orders, in `orders`; written by varved alone. */
 enum {
     LIVE_ORDER_FENCED = 1, /* writes, held ones too, are answered with EIO; reads go on */
+    LIVE_ORDER_DOUBT = 2,  /* what is clean counts as dirty: it is so of another checkpoint */
 };
 /* Facts, in `facts`; written by the worker alone. */
 enum {
@@ -129,6 +130,10 @@ struct live_map_header {
     _Atomic uint64_t old_before;
     struct live_slot slots[LIVE_MAP_SLOTS];
     _Atomic uint64_t absent_chunks; /* as local_chunks */
+
+    /* By varved, before `clean_epoch`: digest of the checkpoint that has what is clean, first as
+     * the disk map says; zeros: unknown. */
+    uint8_t clean_of[32];
 };
 _Static_assert(sizeof(struct live_map_header) <= LIVE_MAP_HEADER_BYTES, "one page");
 

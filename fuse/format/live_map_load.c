@@ -3,6 +3,10 @@
 #include "cleanup.h"
 #include "map_log.h"
 
+#include <string.h>
+
+_Static_assert(sizeof((struct live_map_header){0}.clean_of) == MAP_LOG_DIGEST, "the same");
+
 static int take_record(void *arg, const struct map_record *record, struct err *err)
 {
     struct live_map *live = arg;
@@ -53,6 +57,7 @@ static int load_words(struct live_map *live, int dir_fd, struct live_map_loaded 
     ret->torn = log.torn;
     if (!log.closed)
         doubt_clean(live);
+    memcpy(live->header->clean_of, log.clean_of, sizeof live->header->clean_of);
     count_states(live, ret);
     map_log_close(&log);
     return 0;

@@ -136,6 +136,7 @@ static int write_file(int fd, struct map_log *log, bool closed, map_log_give *gi
     header->size = log->size;
     header->base_blocks = (uint32_t)log->base_blocks;
     header->flags = closed ? MAP_LOG_CLOSED : 0;
+    memcpy(header->clean_of, log->clean_of, sizeof header->clean_of);
     header->crc = map_log_crc(header, offsetof(struct map_log_header, crc));
     log->closed = closed;
     return write_blocks(fd, header, 0, 1, err);

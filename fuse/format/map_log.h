@@ -33,6 +33,9 @@ enum {
     MAP_LOG_BLOCKS_MAX = 1 << 20,
 };
 #define MAP_LOG_NAME "map"
+enum {
+    MAP_LOG_DIGEST = 32, /* bytes of a checkpoint's digest */
+};
 
 struct map_record {
     uint32_t chunk;
@@ -46,6 +49,8 @@ struct map_log {
     int dir_fd; /* borrowed: the volume's directory */
     int fd;     /* owned */
     uint8_t uuid[VOLUME_UUID_LEN];
+    uint8_t clean_of[MAP_LOG_DIGEST]; /* the checkpoint that has what is clean; zeros: unknown. As
+                                         read, and as the next rewrite writes it */
     uint64_t generation;
     uint64_t size; /* of the volume, as in the header */
     uint64_t base_blocks;

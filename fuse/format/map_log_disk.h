@@ -28,7 +28,8 @@ struct map_log_header {
     uint64_t size;
     uint32_t base_blocks;
     uint32_t flags;
-    uint8_t zeros[VOLUME_BLOCK - 56];
+    uint8_t clean_of[MAP_LOG_DIGEST];
+    uint8_t zeros[VOLUME_BLOCK - 88];
 };
 static_assert(sizeof(struct map_log_header) == VOLUME_BLOCK, "as on disk");
 

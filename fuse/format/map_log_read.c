@@ -74,6 +74,7 @@ static int read_header(struct reading *reading, struct err *err)
         return rc;
     log->generation = header->generation;
     log->size = header->size;
+    memcpy(log->clean_of, header->clean_of, sizeof log->clean_of);
     log->base_blocks = header->base_blocks;
     log->closed = (header->flags & MAP_LOG_CLOSED) != 0;
     log->next_block = log->stale_end = log->base_blocks + 1;

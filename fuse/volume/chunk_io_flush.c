@@ -4,6 +4,7 @@
 #include "fault.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 struct scan {
@@ -201,6 +202,8 @@ int chunk_io_rewrite(struct chunk_io *io, bool closed, struct err *err)
 {
     uint64_t end = chunk_count(io);
     struct whole whole = {.io = io, .closed = closed, .end = end};
+    if (closed)
+        memcpy(io->log->clean_of, io->live->header->clean_of, sizeof io->log->clean_of);
     int rc = map_log_rewrite(io->log, end * VOLUME_CHUNK, closed, give_whole, &whole, err);
     set_map_blocks(io);
     return rc;

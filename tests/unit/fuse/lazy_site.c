@@ -146,7 +146,7 @@ void lazy_make_volume(struct lazy_remote *remote, uint64_t size,
                       const uint8_t uuid[VOLUME_UUID_LEN])
 {
     struct err err = ERR_INIT;
-    struct volume_base base = {.lineage = "aaaabbbbcccc"};
+    struct volume_base base = {.lineage = "aaaabbbbcccc", .checkpoint = {{1, 2, 3}}};
     memcpy(base.uuid, uuid, sizeof base.uuid);
     remote->next = 0;
     site_ok(

@@ -170,6 +170,7 @@ static void the_last_map_knows_what_is_stored(void **state)
     assert_int_equal(chunk_io_cut(io, 1, LIVE_USE_CHECKPOINT, &epoch, NULL), 0);
     assert_int_equal(put(volume, 'c', 4 * K, C), 0);
     assert_int_equal(put(volume, 'd', C, 2 * C), 0);
+    memset(volume->site.live.header->clean_of, 0x5c, MAP_LOG_DIGEST);
     atomic_store(&volume->site.live.header->clean_epoch, epoch);
     assert_int_equal(chunk_io_release(io, epoch, NULL), 0);
     assert_int_equal(chunk_io_finish(io, NULL), 0);
@@ -183,6 +184,11 @@ static void the_last_map_knows_what_is_stored(void **state)
                 1); /* the remote has other bytes of it by this name */
     assert_bytes(volume, 'a', C, 0);
     assert_bytes(volume, 'c', 4 * K, C);
+    for (size_t i = 0; i < MAP_LOG_DIGEST; i++) /* and of which checkpoint */
+        assert_int_equal(volume->site.live.header->clean_of[i], 0x5c);
+    chunk_site_power_cut(&volume->site);
+    assert_false(volume->site.was_closed);
+    assert_int_equal(volume->site.live.header->clean_of[31], 0x5c);
 }
 
 static bool is_dirty(struct volume *volume, uint64_t epoch, uint64_t chunk)

@@ -57,6 +57,11 @@ static void dirty_is_what_no_checkpoint_has(void **state)
         assert_false(epoch_is_dirty(&header, stored[i], 0, 5));
         assert_false(epoch_is_dirty(&header, stored[i], 6, 5));
     }
+    header.orders = LIVE_ORDER_DOUBT; /* in another checkpoint */
+    assert_true(epoch_is_dirty(&header, stored[0], 0, 5));
+    assert_false(epoch_is_dirty(&header, stored[0], 6, 5));
+    assert_false(epoch_is_dirty(&header, stored[1], 0, 5)); /* nobody can say otherwise */
+    header.orders = 0;
     header.clean_epoch = 4;
     for (size_t i = 0; i < ARRAY_SIZE(unknown); i++) {
         assert_false(epoch_is_dirty(&header, unknown[i], 0, 5));

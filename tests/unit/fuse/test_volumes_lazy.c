@@ -203,6 +203,39 @@ static void what_waits_can_be_given_up(void **state)
     site_expect_nothing(site);
 }
 
+/* What is clean is so of one checkpoint: that of the base at first, then of what was built. */
+static void clean_is_of_one_checkpoint(void **state)
+{
+    struct volumes_site *site = *state;
+    struct lazy_remote remote = {.site = site};
+    struct err err = ERR_INIT;
+    uint8_t uuid[VOLUME_UUID_LEN];
+    struct digest none = {.bytes = {0}};
+    struct digest other = {.bytes = {9}};
+    make_files(&remote, uuid);
+    lazy_make_volume(&remote, SITE_SIZE, uuid);
+    struct digest base = site_status(site).base.checkpoint;
+    assert_false(digest_equal(&base, &none));
+    struct live_map_header *header = site_live(site);
+    assert_int_equal(volumes_build_on(site->volumes, SITE_ID, &base, &err), 1);
+    assert_int_equal(atomic_load(&header->orders) & LIVE_ORDER_DOUBT, 0);
+    assert_int_equal(volumes_build_on(site->volumes, SITE_ID, &other, &err), 0);
+    assert_int_equal(atomic_load(&header->orders) & LIVE_ORDER_DOUBT, LIVE_ORDER_DOUBT);
+    volumes_built(site->volumes, SITE_ID, site_status(site).life, &other);
+    volumes_built(site->volumes, SITE_ID, site_status(site).life + 1, &none); /* another life's */
+    site_ok(volumes_detach(site->volumes, SITE_ID, LAZY_DETACH_MS, &err), &err);
+    site_expect(volumes_build_on(site->volumes, SITE_ID, &other, &err), &err, ERR_CONFLICT,
+                "not attached");
+    err_clear(&err);
+    lazy_attach(&remote);
+    assert_int_equal(volumes_build_on(site->volumes, SITE_ID, &other, &err), 1);
+    assert_int_equal(volumes_build_on(site->volumes, SITE_ID, &base, &err), 0);
+    assert_int_equal(volumes_build_on(site->volumes, SITE_ID, NULL, &err), 0);
+    site_ok(volumes_detach(site->volumes, SITE_ID, LAZY_DETACH_MS, &err), &err);
+    (void)close(remote.image_fd);
+    site_expect_nothing(site);
+}
+
 /* A file system that is neither the volume's nor that of its base. */
 static void another_uuid_is_refused(void **state)
 {
@@ -231,6 +264,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(files_are_there, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(a_trim_leaves_what_is_absent, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(what_waits_can_be_given_up, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(clean_is_of_one_checkpoint, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(another_uuid_is_refused, site_setup, site_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
