@@ -191,27 +191,46 @@ static bool next_of_first(struct volume_fetch *fetch, struct fetch_task *task, s
     return task->count > 0;
 }
 
-/* Moves a cursor to the next chunk that is free. False: there is none. */
-static bool seek_free(const struct volume_fetch *fetch, bool alone, uint32_t *cursor)
+/* Moves the cursor to the next chunk that is free and not to be read alone. */
+static bool seek_free(struct volume_fetch *fetch)
 {
-    while (*cursor < fetch->chunks &&
-           (!is_free(fetch, *cursor) || fetch_has(fetch, *cursor, FETCH_ALONE) != alone))
-        ++*cursor;
-    return *cursor < fetch->chunks;
+    while (fetch->cursor < fetch->chunks &&
+           (!is_free(fetch, fetch->cursor) || fetch_has(fetch, fetch->cursor, FETCH_ALONE)))
+        fetch->cursor++;
+    return fetch->cursor < fetch->chunks;
+}
+
+/* The same for those that are; in turn, so that none is tried for ever before the others. */
+static bool seek_alone(struct volume_fetch *fetch)
+{
+    for (uint32_t i = 0; i < fetch->chunks && fetch->alone > 0; i++) {
+        if (++fetch->alone_cursor >= fetch->chunks)
+            fetch->alone_cursor = 0;
+        if (!fetch_has(fetch, fetch->alone_cursor, FETCH_ALONE))
+            continue;
+        if (is_free(fetch, fetch->alone_cursor))
+            return true;
+        if (!fetch_is_absent(fetch, fetch->alone_cursor)) /* overwritten */
+            fetch_set_alone(fetch, fetch->alone_cursor, false);
+    }
+    return false;
 }
 
 /* What is to be read alone, in its time. */
 static bool next_alone(struct volume_fetch *fetch, struct fetch_task *task, int64_t *until_ns)
 {
-    if (!seek_free(fetch, true, &fetch->alone_cursor))
+    const int64_t now = clock_now_ns();
+    if (fetch->alone == 0)
         return false;
-    if (clock_now_ns() < fetch->alone_at_ns) {
-        sooner(until_ns, fetch->alone_at_ns);
-        return false;
+    if (now >= fetch->alone_at_ns && seek_alone(fetch)) {
+        const struct fetch_range one = {.first = fetch->alone_cursor, .count = 1};
+        (void)add_free(fetch, task, &one, 1);
+        return true;
     }
-    const struct fetch_range one = {.first = fetch->alone_cursor, .count = 1};
-    (void)add_free(fetch, task, &one, 1);
-    return true;
+    if (now >= fetch->alone_at_ns)
+        fetch->alone_at_ns = now + FETCH_ALONE_MS * (CLOCK_NS_PER_S / 1000);
+    sooner(until_ns, fetch->alone_at_ns);
+    return false;
 }
 
 static bool next_background(struct volume_fetch *fetch, struct fetch_task *task, int64_t *until_ns)
@@ -228,7 +247,7 @@ static bool next_background(struct volume_fetch *fetch, struct fetch_task *task,
         max = fetch->limit / FETCH_PARTS_A_SECOND / VOLUME_CHUNK;
     max = max > 0 ? max : 1;
     bool found = next_of_first(fetch, task, max);
-    if (!found && seek_free(fetch, false, &fetch->cursor)) {
+    if (!found && seek_free(fetch)) {
         struct fetch_range range = window(fetch, fetch->cursor, FETCH_BATCH);
         range.count -= fetch->cursor - range.first;
         range.first = fetch->cursor;

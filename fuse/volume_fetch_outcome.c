@@ -63,7 +63,8 @@ void volume_fetch_outcome_found(struct volume_fetch *fetch, uint32_t chunk)
         log_event(LOG_INFO, "volume-chunk-not-lost", "volume", fetch->id, NULL);
         fetch->lost_text[0] = '\0';
     }
-    fetch->flags[chunk] &= (uint8_t) ~(FETCH_LOST | FETCH_ALONE);
+    fetch->flags[chunk] &= (uint8_t)~FETCH_LOST;
+    fetch_set_alone(fetch, chunk, false);
 }
 
 /* A read of them gave some of the chunks or none, and will not give the others. */
@@ -76,7 +77,7 @@ static void note_lost(struct volume_fetch *fetch, const struct fetch_task *task,
         if (task->count == 1)
             lose(fetch, chunk, text);
         else
-            fetch->flags[chunk] |= FETCH_ALONE;
+            fetch_set_alone(fetch, chunk, true);
     }
 }
 

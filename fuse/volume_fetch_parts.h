@@ -14,8 +14,8 @@
  *     +--------+ given up, failed (-> alone, -> lost)        |
  *     +------------------------------------------------------+ no room; the worker died
  *
- * A chunk that becomes free again moves the cursors back, so the background finds it without
- * looking at all others again. What is to be read alone comes after all others there, with pauses
+ * A chunk that becomes free again moves `cursor` back, so the background finds it without looking
+ * at all others again. What is to be read alone comes after all others there, with pauses
  * as long as it fails: a pack that is lost costs a question for each chunk in it.
  */
 #pragma once
@@ -127,8 +127,9 @@ struct volume_fetch {
     const uint32_t *first;
     size_t first_count, first_next;
     uint32_t cursor;       /* no chunk before it is absent and free, and not to be read alone */
-    uint32_t alone_cursor; /* no chunk before it is absent and free, and to be read alone */
-    int64_t alone_at_ns;   /* when the background tries the next of these */
+    uint32_t alone;        /* chunks that are to be read alone */
+    uint32_t alone_cursor; /* where the background looks for the next of these, in turn */
+    int64_t alone_at_ns;   /* and when */
     int alone_ms;          /* the pause before it; 0: the last one came */
     uint32_t absent_hint;
 
@@ -163,14 +164,18 @@ static inline bool fetch_has(const struct volume_fetch *fetch, uint64_t chunk, u
 {
     return (fetch->flags[chunk] & flags) != 0;
 }
+static inline void fetch_set_alone(struct volume_fetch *fetch, uint32_t chunk, bool alone)
+{
+    fetch->alone = fetch->alone + alone - fetch_has(fetch, chunk, FETCH_ALONE);
+    fetch->flags[chunk] &= (uint8_t)~FETCH_ALONE;
+    fetch->flags[chunk] |= alone ? FETCH_ALONE : 0;
+}
 /* Nobody is at it any more. */
 static inline void fetch_free(struct volume_fetch *fetch, uint32_t chunk, unsigned flags)
 {
     fetch->flags[chunk] &= (uint8_t)~flags;
     if (chunk < fetch->cursor)
         fetch->cursor = chunk;
-    if (chunk < fetch->alone_cursor)
-        fetch->alone_cursor = chunk;
 }
 
 /* volume_fetch_order.c; all under lock. */

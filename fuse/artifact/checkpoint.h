@@ -62,7 +62,10 @@ int checkpoint_find(struct checkpoint *checkpoint, uint64_t chunk, remote_progre
  * ends the read and is returned. */
 typedef int checkpoint_take(void *arg, uint64_t chunk, const void *bytes, struct err *err);
 /* Reads chunks, in the order in which they lie in the packs, each once; `chunks` has no number
- * twice. What is damaged or lost ends the read with its failure, what came before it was given. */
+ * twice. What is damaged or lost (ERR_NOT_FOUND, ERR_DIGEST, ERR_DAMAGED, ERR_TOO_NEW) is left out,
+ * and the first such failure is returned when all others have been given; any other failure ends
+ * the read. `stop` is asked with a total of 0 before each ranged read, and with another one while
+ * that is under way. */
 int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
                     remote_progress stop, void *stop_arg, checkpoint_take *take, void *take_arg,
                     struct err *err);

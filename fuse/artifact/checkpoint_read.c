@@ -23,7 +23,27 @@ struct reading {
     uint8_t *chunk;  /* VOLUME_CHUNK bytes; owned */
     uint8_t *bytes;  /* of a ranged read; owned */
     size_t capacity; /* of `bytes` */
+    int lost;        /* 0, or of the first failure of what is damaged or lost: */
+    struct err failure;
 };
+
+/* What is damaged or lost does not stop the others (I9). `failure` is about one chunk, leaf or
+ * range. Returns 0 when the read goes on. */
+static int go_on(struct reading *reading, int rc, const struct err *failure, struct err *err)
+{
+    switch (failure->code) {
+    case ERR_NOT_FOUND:
+    case ERR_DIGEST:
+    case ERR_DAMAGED:
+    case ERR_TOO_NEW:
+        if (reading->lost == 0)
+            reading->failure = *failure;
+        reading->lost = reading->lost ? reading->lost : rc;
+        return 0;
+    default:
+        return err_pass(err, rc, failure);
+    }
+}
 
 /* --- which --- */
 
@@ -48,18 +68,13 @@ static int give_zero(const struct reading *reading, uint64_t chunk, struct err *
     return reading->take(reading->take_arg, chunk, NULL, err);
 }
 
-/* Looks up those of one leaf, which stand together. Returns how many these are; those that are zero
- * get the length 0. */
-static int find_of_leaf(const struct reading *reading, struct wanted *wanted, size_t count,
-                        size_t *ret_here, struct err *err)
+/* Looks up those of one leaf, which stand together; those that are zero get the length 0. */
+static int find_of_leaf(const struct reading *reading, struct wanted *wanted, size_t here,
+                        struct err *err)
 {
     struct checkpoint *checkpoint = reading->checkpoint;
     const uint32_t number = (uint32_t)(wanted->chunk / VOLUME_LEAF_CHUNKS);
     const struct checkpoint_leaf *leaf;
-    size_t here = 0;
-    while (here < count && wanted[here].chunk / VOLUME_LEAF_CHUNKS == number)
-        here++;
-    *ret_here = here;
     if (!checkpoint->root->set[number])
         return 0;
     int rc =
@@ -75,39 +90,47 @@ static int find_of_leaf(const struct reading *reading, struct wanted *wanted, si
     return 0;
 }
 
-/* Gives those that are zero, and leaves the others. */
-static int drop_zeros(const struct reading *reading, struct wanted *wanted, size_t *count,
-                      struct err *err)
+/* What is known of a chunk now: gives it when it is zero, else finds its pack. 1 when it is to be
+ * read. */
+static int place_one(struct reading *reading, struct wanted *wanted, struct err *err)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < *count; i++) {
-        struct wanted *one = &wanted[i];
-        int rc =
-            one->entry.place.length == 0
-                ? give_zero(reading, one->chunk, err)
-                : checkpoint_packs_find(reading->checkpoint, &one->entry.place, &one->pack, err);
-        if (rc < 0)
-            return err_wrap(err, rc, "chunk %" PRIu64, one->chunk);
-        if (one->entry.place.length != 0)
-            wanted[kept++] = *one;
-    }
-    *count = kept;
-    return 0;
+    struct err failure = ERR_INIT;
+    if (wanted->entry.place.length == 0)
+        return give_zero(reading, wanted->chunk, err);
+    int rc =
+        checkpoint_packs_find(reading->checkpoint, &wanted->entry.place, &wanted->pack, &failure);
+    if (rc == 0)
+        return 1;
+    (void)err_wrap(&failure, rc, "chunk %" PRIu64, wanted->chunk);
+    return go_on(reading, rc, &failure, err);
 }
 
-/* Where they are, in the order of the packs. */
-static int find_all(const struct reading *reading, struct wanted *wanted, size_t *count,
-                    struct err *err)
+/* Where they are, in the order of the packs. What is zero is given, what is lost left out. */
+static int find_all(struct reading *reading, struct wanted *wanted, size_t *count, struct err *err)
 {
+    size_t kept = 0;
+    int rc = 0;
     qsort(wanted, *count, sizeof *wanted, compare_numbers);
-    for (size_t done = 0, here; done < *count; done += here) {
-        int rc = find_of_leaf(reading, wanted + done, *count - done, &here, err);
-        if (rc < 0)
-            return rc;
+    for (size_t done = 0, here; done < *count && rc >= 0; done += here) {
+        struct err failure = ERR_INIT;
+        const uint64_t leaf = wanted[done].chunk / VOLUME_LEAF_CHUNKS;
+        for (here = 1; done + here < *count; here++)
+            if (wanted[done + here].chunk / VOLUME_LEAF_CHUNKS != leaf)
+                break;
+        rc = find_of_leaf(reading, wanted + done, here, &failure);
+        if (rc < 0) {
+            rc = go_on(reading, rc, &failure, err);
+            continue;
+        }
+        for (size_t i = done; i < done + here && rc >= 0; i++) {
+            rc = place_one(reading, &wanted[i], err);
+            if (rc > 0)
+                wanted[kept++] = wanted[i];
+        }
     }
-    int rc = drop_zeros(reading, wanted, count, err);
-    qsort(wanted, *count, sizeof *wanted, compare_places);
-    return rc;
+    *count = kept;
+    qsort(wanted, kept, sizeof *wanted, compare_places);
+    return rc < 0 ? rc : 0;
 }
 
 /* --- reading --- */
@@ -155,26 +178,32 @@ static int give_chunk(struct reading *reading, const struct wanted *wanted, cons
                       struct err *err)
 {
     const struct checkpoint *checkpoint = reading->checkpoint;
+    struct err failure = ERR_INIT;
     int rc = pack_frame_decode(reading->codec, bytes, wanted->entry.place.length,
-                               &wanted->entry.digest, reading->chunk, err);
-    if (rc < 0)
-        return err_wrap(err, rc, "chunk %" PRIu64 ", at %u of pack %s", wanted->chunk,
-                        wanted->entry.place.offset,
-                        digest_format(&checkpoint->packs[wanted->pack].digest).s);
-    return reading->take(reading->take_arg, wanted->chunk, reading->chunk, err);
+                               &wanted->entry.digest, reading->chunk, &failure);
+    if (rc == 0)
+        return reading->take(reading->take_arg, wanted->chunk, reading->chunk, err);
+    (void)err_wrap(&failure, rc, "chunk %" PRIu64 ", at %u of pack %s", wanted->chunk,
+                   wanted->entry.place.offset,
+                   digest_format(&checkpoint->packs[wanted->pack].digest).s);
+    return go_on(reading, rc, &failure, err);
 }
 
 static int read_range(struct reading *reading, const struct wanted *wanted, size_t count,
                       uint64_t from, uint64_t to, struct err *err)
 {
     struct checkpoint *checkpoint = reading->checkpoint;
+    struct err failure = ERR_INIT;
     int rc = checkpoint_ask_stop(reading->stop, reading->stop_arg, err);
     if (rc == 0)
         rc = make_room(reading, to - from, err);
-    if (rc == 0)
-        rc = remote_blob_read(checkpoint->remote, checkpoint->repository,
-                              &checkpoint->packs[wanted->pack].digest, from, reading->bytes,
-                              to - from, ask_within, reading, err);
+    if (rc < 0)
+        return rc;
+    rc = remote_blob_read(checkpoint->remote, checkpoint->repository,
+                          &checkpoint->packs[wanted->pack].digest, from, reading->bytes, to - from,
+                          ask_within, reading, &failure);
+    if (rc < 0)
+        return go_on(reading, rc, &failure, err);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = give_chunk(reading, &wanted[i], reading->bytes + (wanted[i].entry.place.offset - from),
                         err);
@@ -231,6 +260,20 @@ static int list_wanted(const struct checkpoint *checkpoint, const uint64_t *chun
     return 0;
 }
 
+static int read_found(struct reading *reading, const struct wanted *wanted, size_t count,
+                      struct err *err)
+{
+    cleanup_free uint8_t *chunk = reading->chunk = malloc(VOLUME_CHUNK);
+    if (!chunk)
+        return err_errno(err, ENOMEM, "cannot read chunks");
+    int rc = borrow_codec(reading->checkpoint, &reading->codec, err);
+    if (rc == 0)
+        rc = read_all(reading, wanted, count, err);
+    return_codec(reading->checkpoint, reading->codec);
+    free(reading->bytes);
+    return rc;
+}
+
 int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
                     remote_progress stop, void *stop_arg, checkpoint_take *take, void *take_arg,
                     struct err *err)
@@ -246,15 +289,7 @@ int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_
     int rc = list_wanted(checkpoint, chunks, count, &wanted, err);
     if (rc == 0)
         rc = find_all(&reading, wanted, &count, err);
-    if (rc < 0 || count == 0)
-        return rc;
-    cleanup_free uint8_t *chunk = reading.chunk = malloc(VOLUME_CHUNK);
-    if (!chunk)
-        return err_errno(err, ENOMEM, "cannot read chunks");
-    rc = borrow_codec(checkpoint, &reading.codec, err);
-    if (rc == 0)
-        rc = read_all(&reading, wanted, count, err);
-    return_codec(checkpoint, reading.codec);
-    free(reading.bytes);
-    return rc;
+    if (rc == 0 && count > 0)
+        rc = read_found(&reading, wanted, count, err);
+    return rc == 0 && reading.lost ? err_pass(err, reading.lost, &reading.failure) : rc;
 }

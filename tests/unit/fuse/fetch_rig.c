@@ -154,7 +154,10 @@ static void tell_wants(struct fetch_rig *rig, int fd, bool all)
 static void keep(struct fetch_rig *rig, uint32_t chunk, const void *bytes)
 {
     static _Thread_local uint64_t right[VOLUME_CHUNK / sizeof(uint64_t)];
-    fill_bytes(chunk, right);
+    if (rig->bytes)
+        rig->bytes(chunk, (uint8_t *)right);
+    else
+        fill_bytes(chunk, right);
     if (bytes && memcmp(bytes, right, VOLUME_CHUNK) != 0)
         rig->wrong_bytes = true;
     if (rig->deeds.lie || live_word_state(rig->live.words[chunk]) != VOLUME_ABSENT)
@@ -336,7 +339,11 @@ void fetch_rig_start(struct fetch_rig *rig, uint64_t background, const uint32_t 
         .workers_fd = rig->workers_fd,
         .id = FETCH_RIG_ID,
         .live_fd = rig->live_fd,
-        .source = {.read = source_read, .arg = rig, .first = first ? source_first : NULL},
+        .source = rig->other.read
+                      ? rig->other
+                      : (struct volume_fetch_source){.read = source_read,
+                                                     .arg = rig,
+                                                     .first = first ? source_first : NULL},
         .background_bytes = background};
     if (volume_fetch_start(&options, &rig->fetch, &err) < 0)
         fail_msg("%s", err.text);

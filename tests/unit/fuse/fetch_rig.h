@@ -52,7 +52,9 @@ struct fetch_rig {
     struct live_map live;
     uint32_t chunks;
     struct volume_fetch *fetch;
-    const uint32_t *first; /* what the source says is first */
+    struct volume_fetch_source other; /* in place of the rig's own, when it has a `read`, */
+    void (*bytes)(uint64_t chunk, uint8_t *ret); /* with these bytes */
+    const uint32_t *first;                       /* what the source says is first */
     size_t first_count;
 
     pthread_mutex_t lock; /* what follows */

@@ -65,13 +65,16 @@ static int memory_blob_read(struct remote *remote, const char *repository,
     int rc = wait_and_fail(memory, progress, progress_arg, err);
     if (rc < 0)
         return rc;
+    pthread_mutex_lock(&memory->lock);
     const struct memory_object *object = find(memory, digest_format(digest).s, false);
     if (!object)
-        return err_fail(err, ERR_NOT_FOUND, "there is no blob %s", digest_format(digest).s);
-    if (offset > object->len || len > object->len - offset)
-        return err_fail(err, ERR_DIGEST, "blob %s ends before", digest_format(digest).s);
-    memcpy(into, object->bytes + offset, len);
-    return 0;
+        rc = err_fail(err, ERR_NOT_FOUND, "there is no blob %s", digest_format(digest).s);
+    else if (offset > object->len || len > object->len - offset)
+        rc = err_fail(err, ERR_DIGEST, "blob %s ends before", digest_format(digest).s);
+    else
+        memcpy(into, object->bytes + offset, len);
+    pthread_mutex_unlock(&memory->lock);
+    return rc;
 }
 
 static int memory_manifest_get(struct remote *remote, const char *repository, const char *reference,

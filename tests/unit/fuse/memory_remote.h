@@ -1,7 +1,8 @@
 /* memory_remote.h - a remote whose objects lie in memory, where a test can change them, delay reads
  * and let them fail; for what reads checkpoints.
  *
- * It knows one repository and takes what it is given. Threads: any, but for changes of objects.
+ * It knows one repository and takes what it is given. Threads: any; what blobs have is changed
+ * under `lock`, manifests while nobody reads.
  */
 #pragma once
 

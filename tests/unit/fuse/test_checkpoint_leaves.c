@@ -122,6 +122,24 @@ static void test_least_recently_used(void **state)
     }
 }
 
+/* A leaf that is lost takes its own chunks along. */
+static void test_one_is_lost(void **state)
+{
+    struct site *site = *state;
+    struct err err = ERR_INIT;
+    struct volume_entry entry;
+    make(site, 3 * LEAF_BYTES, first_of_leaf);
+    site->maker.memory->objects[3].len = 50; /* chunks, leaf, chunks, leaf */
+    const uint64_t chunks[] = {17, 1, VOLUME_LEAF_CHUNKS + 17, 2 * VOLUME_LEAF_CHUNKS + 17};
+    assert_true(checkpoint_maker_read(&site->maker, site->checkpoint, chunks, 4, &err) < 0);
+    assert_int_equal(err.code, ERR_DIGEST);
+    assert_non_null(strstr(err.text, "leaf 1"));
+    assert_int_equal(checkpoint_find(site->checkpoint, chunks[3], NULL, NULL, &entry, &err), 1);
+    /* The other leaves are here, and their chunks were read. */
+    assert_int_equal(
+        memory_remote_reads(site->maker.memory, &site->maker.memory->objects[4].digest, 0, 0), 1);
+}
+
 static int end_at_once(void *arg, uint64_t done, uint64_t total)
 {
     (void)arg, (void)done, (void)total;
@@ -279,9 +297,9 @@ static void test_many_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_least_recently_used), TEST(test_one_fetch_for_all),
-        TEST(test_one_failure_for_all), TEST(test_one_end_is_not_all),
-        TEST(test_others_go_on),        TEST(test_many_threads),
+        TEST(test_least_recently_used), TEST(test_one_is_lost),        TEST(test_one_fetch_for_all),
+        TEST(test_one_failure_for_all), TEST(test_one_end_is_not_all), TEST(test_others_go_on),
+        TEST(test_many_threads),
     };
     return cmocka_run_group_tests_name("checkpoint_leaves", tests, NULL, NULL);
 }
