@@ -38,6 +38,7 @@ struct fetch_source_deeds {
     enum err_code fail; /* what the next `fail_times` reads answer */
     uint32_t fail_times;
     bool hang;          /* until it is asked to end */
+    uint32_t lost_more; /* and so many behind it */
     uint32_t lost;      /* this chunk; UINT32_MAX: none */
     bool silent_loss;   /* it is left out, without a failure */
     uint32_t zero;      /* this chunk; UINT32_MAX */

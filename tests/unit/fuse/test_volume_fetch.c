@@ -60,7 +60,11 @@ static void test_first_is_not_known_yet(void **state)
     fetch_rig_start(rig, NO_LIMIT, first, 1);
     fetch_rig_await_end(rig);
     assert_in_range(rig->first_asked, 2, 3);
-    assert_true(rig->kept[0] == 1000 || rig->kept[1] == 1000);
+    /* Another one reads at the same time, whose chunks may be between. */
+    bool early = false;
+    for (size_t i = 0; i < 1 + 64; i++)
+        early = early || rig->kept[i] == 1000;
+    assert_true(early);
     assert_string_equal(fetch_rig_look(rig).text, "");
 }
 

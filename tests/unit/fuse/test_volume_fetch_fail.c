@@ -261,6 +261,24 @@ static void test_chunk_is_lost(void **state)
     assert_string_equal(status.text, "");
 }
 
+/* Those that are lost, tried again and again, leave the others beside them their turn. */
+static void test_many_are_lost(void **state)
+{
+    struct fetch_rig *rig = *state;
+    fetch_rig_absent(rig, 0, 128);
+    rig->source.lost = 64;
+    rig->source.lost_more = 7;
+    fetch_rig_serve(rig);
+    fetch_rig_start(rig, NO_LIMIT, NULL, 0);
+    pthread_mutex_lock(&rig->fetch->lock);
+    rig->fetch->lost_ms = 20;
+    pthread_mutex_unlock(&rig->fetch->lock);
+    fetch_rig_await(rig, 0, 64);
+    fetch_rig_await(rig, 72, 56);
+    assert_int_equal(fetch_rig_look(rig).lost, 8);
+    assert_int_equal(fetch_rig_look(rig).absent, 8);
+}
+
 /* What is written meanwhile is not lost any more. */
 static void test_lost_is_overwritten(void **state)
 {
@@ -375,6 +393,7 @@ int main(void)
         TEST(test_worker_lies),
         TEST(test_source_away),
         TEST(test_chunk_is_lost),
+        TEST(test_many_are_lost),
         TEST(test_lost_is_overwritten),
         TEST(test_gives_too_much),
         TEST(test_stop_while_source_hangs),
