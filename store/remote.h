@@ -254,8 +254,8 @@ int remote_push_blob(struct remote *remote, const char *repository, struct blobs
                      const struct digest *digest, remote_progress progress, void *arg,
                      struct remote_upload *upload, struct err *err);
 /* The same for the first `size` bytes of a file that is in no store; `digest` is theirs. It is
- * confirmed afterwards (remote_confirm_blob()), also when it was there; what the remote says that it
- * has, and has not, is sent over that. */
+ * confirmed afterwards (remote_confirm_blob()), also when it was there; what the remote says that
+ * it has, and has not, is sent over that. */
 int remote_push_file(struct remote *remote, const char *repository, const struct digest *digest,
                      int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
 /* Fails unless the remote shows the blob with this size and gives its last byte, as some go on

@@ -2,8 +2,9 @@
  *
  * Job: chunks -> frames -> packs -> leaves -> root -> config, pack lists, root manifest, index, all
  * in the remote, in this order, each confirmed before what names it is sent (I1). The index is
- * stored under `tag`; with `swap` it is compared and swapped where the remote can (I8). Nothing
- * here knows catalogs, jobs, epochs or files: the chunks come from a source.
+ * stored under `tag`; with `swap` it is compared and swapped where the remote can (I8), and a tag
+ * that names this very index already is a success too, of an attempt that did not hear of it.
+ * Nothing here knows catalogs, jobs, epochs or files: the chunks come from a source.
  *
  * A chunk is stored unless it is zero, is what the parent has, or has been stored already by this
  * call (remembered up to CHECKPOINT_SEEN_MAX digests). When nothing differs from the parent,

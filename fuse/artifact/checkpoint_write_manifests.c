@@ -187,6 +187,36 @@ static int send_lists(struct checkpoint_making *making, struct checkpoint_index 
 
 /* The index */
 
+/* 1 when the tag names the index already: an attempt before this one did not hear of its success.
+ */
+static int is_sent(const struct checkpoint_making *making, struct err *err)
+{
+    const struct checkpoint_write *write = making->write;
+    struct remote_manifest_stat stat;
+    struct err missing = ERR_INIT;
+    int rc = remote_manifest_stat(write->remote, write->repository, write->tag, write->stop,
+                                  write->stop_arg, &stat, &missing);
+    rc = err_found(err, rc, &missing);
+    return rc <= 0 ? rc : digest_equal(&stat.digest, &making->written.digest);
+}
+
+/* Compares and swaps; ERR_UNSUPPORTED where the remote cannot. */
+static int swap_index(const struct checkpoint_making *making, const char *text, size_t len,
+                      struct err *err)
+{
+    const struct checkpoint_write *write = making->write;
+    struct err failure = ERR_INIT;
+    int rc =
+        remote_manifest_swap(write->remote, write->repository, write->tag, write->expected,
+                             OCI_MEDIA_INDEX, text, len, write->stop, write->stop_arg, &failure);
+    if (rc < 0 && failure.code == ERR_CONFLICT) {
+        int sent = is_sent(making, err);
+        if (sent != 0)
+            return sent < 0 ? sent : 0;
+    }
+    return rc < 0 ? err_pass(err, rc, &failure) : 0;
+}
+
 static int send_index(struct checkpoint_making *making, const char *text, size_t len,
                       struct err *err)
 {
@@ -195,9 +225,12 @@ static int send_index(struct checkpoint_making *making, const char *text, size_t
     if (rc < 0)
         return rc;
     making->written.bytes_new += len;
-    if (write->swap && write->remote->ops->manifest_swap)
-        return remote_manifest_swap(write->remote, write->repository, write->tag, write->expected,
-                                    OCI_MEDIA_INDEX, text, len, write->stop, write->stop_arg, err);
+    if (write->swap) {
+        struct err failure = ERR_INIT;
+        rc = swap_index(making, text, len, &failure);
+        if (rc == 0 || failure.code != ERR_UNSUPPORTED)
+            return rc < 0 ? err_pass(err, rc, &failure) : 0;
+    }
     return remote_manifest_put_or_stop(write->remote, write->repository, write->tag,
                                        OCI_MEDIA_INDEX, text, len, write->stop, write->stop_arg,
                                        NULL, err);

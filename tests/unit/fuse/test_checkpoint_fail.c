@@ -106,13 +106,15 @@ int __wrap_fault_hit(const struct fault_point *point, struct err *err)
     return rc;
 }
 
-static void fail_at_point(const char *name, int hit)
+static void fail_at_point(const char *name, int hit, bool swap)
 {
     struct checkpoint_site *site;
     struct err err = ERR_INIT;
     assert_int_equal(checkpoint_site_setup((void **)&site), 0);
     prepare(site);
     const struct digest before = site->written.digest;
+    site->write.swap = swap;
+    site->write.expected = &before;
     fault_in = hit;
     fault_name = name;
     int rc = checkpoint_site_try(site, &err);
@@ -137,13 +139,14 @@ static void points(void **state)
 {
     (void)state;
     char names[ARRAY_SIZE(seen_names)][64];
-    fail_at_point("none", 1); /* to see them all */
+    fail_at_point("none", 1, true); /* to see them all */
     size_t count = seen_count;
     assert_true(count >= 7);
     memcpy(names, seen_names, sizeof names);
     for (size_t i = 0; i < count; i++)
         for (int hit = 1; hit <= 3; hit++)
-            fail_at_point(names[i], hit);
+            fail_at_point(names[i], hit, hit != 2);
+    fail_at_point("checkpoint.index-sent", 1, false);
 }
 
 static void the_source_fails(void **state)
