@@ -256,8 +256,8 @@ static int is_there(int volumes_fd, const char *id, struct err *err)
     return errno == ENOENT ? 0 : err_errno(err, errno, "cannot look for volume %s", id);
 }
 
-static int make(int volumes_fd, const struct volume_json *volume, struct absent *absent, uid_t uid,
-                gid_t gid, struct err *err)
+static int make(int volumes_fd, const char *name, const struct volume_json *volume,
+                struct absent *absent, uid_t uid, gid_t gid, struct err *err)
 {
     char temp[32];
     snprintf(temp, sizeof temp, ".tmp-%s", volume->id);
@@ -270,8 +270,8 @@ static int make(int volumes_fd, const struct volume_json *volume, struct absent 
     rc = dir < 0 ? err_errno(err, errno, "cannot open the directory of a volume")
                  : fill(dir, volume, absent, uid, gid, err);
     if (rc == 0)
-        rc = publish_files(volumes_fd, temp, file_names, ARRAY_SIZE(file_names), volumes_fd,
-                           volume->id, err);
+        rc = publish_files(volumes_fd, temp, file_names, ARRAY_SIZE(file_names), volumes_fd, name,
+                           err);
     if (rc < 0)
         (void)tree_remove(volumes_fd, temp, NULL);
     return rc;
@@ -285,7 +285,7 @@ static int create(int volumes_fd, const char *id, struct volume_json *volume, st
         return rc < 0 ? rc : 0;
     memcpy(volume->id, id, VOLUME_ID_LEN + 1);
     rc = make_uuid(volume->uuid, err);
-    return rc < 0 ? rc : make(volumes_fd, volume, absent, uid, gid, err);
+    return rc < 0 ? rc : make(volumes_fd, id, volume, absent, uid, gid, err);
 }
 
 int volume_create(int volumes_fd, const char *id, uint64_t size, uid_t uid, gid_t gid,
@@ -300,20 +300,86 @@ int volume_create(int volumes_fd, const char *id, uint64_t size, uid_t uid, gid_
     return rc < 0 ? err_wrap(err, rc, "cannot make volume %s", id) : 0;
 }
 
+static int check_base(uint64_t size, const struct volume_base *base, struct volume_json *volume,
+                      struct err *err)
+{
+    int rc = volume_create_size(size, &volume->size, err);
+    if (rc == 0 && volume->size != size)
+        rc = err_fail(err, ERR_INVALID, "%" PRIu64 " bytes is no size of a checkpoint", size);
+    if (rc == 0 && volume_json_check_id(base->lineage, NULL) < 0)
+        rc = err_fail(err, ERR_INVALID, "the checkpoint is of no lineage");
+    volume->base = *base;
+    return rc;
+}
+
 int volume_create_from(int volumes_fd, const char *id, uint64_t size,
                        const struct volume_base *base, volume_create_give *give, void *arg,
                        uid_t uid, gid_t gid, struct err *err)
 {
-    struct volume_json volume = {.base = *base};
+    struct volume_json volume = {.size = 0};
     struct absent absent = {.give = give, .arg = arg};
     int rc = volume_json_check_id(id, err);
     if (rc == 0)
-        rc = volume_create_size(size, &volume.size, err);
-    if (rc == 0 && volume.size != size)
-        rc = err_fail(err, ERR_INVALID, "%" PRIu64 " bytes is no size of a checkpoint", size);
-    if (rc == 0 && volume_json_check_id(base->lineage, NULL) < 0)
-        rc = err_fail(err, ERR_INVALID, "the checkpoint is of no lineage");
+        rc = check_base(size, base, &volume, err);
     if (rc == 0)
         rc = create(volumes_fd, id, &volume, &absent, uid, gid, err);
     return rc < 0 ? err_wrap(err, rc, "cannot make volume %s", id) : 0;
+}
+
+/* The name of what is to take the place of a volume, and of what has lost it. */
+static void next_name(const char *id, char ret[32])
+{
+    snprintf(ret, 32, "%s.next", id);
+}
+
+static int read_json(int volumes_fd, const char *id, struct volume_json *ret, struct err *err)
+{
+    cleanup_fd int dir = openat(volumes_fd, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return dir < 0 ? err_errno(err, errno, "cannot open the directory of a volume")
+                   : volume_json_read(dir, id, ret, err);
+}
+
+/* One name has the old or the new, whole, at every moment. */
+static int exchange(int volumes_fd, const char *id, const char *next, struct err *err)
+{
+    if (renameat2(volumes_fd, next, volumes_fd, id, RENAME_EXCHANGE) < 0)
+        return err_errno(err, errno, "cannot put the new volume in its place");
+    if (fsync(volumes_fd) < 0)
+        return err_errno(err, errno, "cannot sync the directory of the volumes");
+    return FAULT_POINT("volume-replace.exchanged", err);
+}
+
+static int replace(int volumes_fd, const char *id, struct volume_json *volume,
+                   struct absent *absent, uid_t uid, gid_t gid, struct err *err)
+{
+    char next[32];
+    struct volume_json now;
+    next_name(id, next);
+    int rc = read_json(volumes_fd, id, &now, err);
+    if (rc == 0)
+        rc = tree_remove(volumes_fd, next, err); /* what a crash has left, on whichever side */
+    if (rc < 0)
+        return rc;
+    memcpy(volume->id, id, VOLUME_ID_LEN + 1);
+    memcpy(volume->uuid, now.uuid, sizeof volume->uuid);
+    rc = make(volumes_fd, next, volume, absent, uid, gid, err);
+    if (rc == 0)
+        rc = FAULT_POINT("volume-replace.made", err);
+    if (rc == 0)
+        rc = exchange(volumes_fd, id, next, err);
+    return rc < 0 ? rc : tree_remove(volumes_fd, next, err);
+}
+
+int volume_create_replace(int volumes_fd, const char *id, uint64_t size,
+                          const struct volume_base *base, volume_create_give *give, void *arg,
+                          uid_t uid, gid_t gid, struct err *err)
+{
+    struct volume_json volume = {.size = 0};
+    struct absent absent = {.give = give, .arg = arg};
+    int rc = volume_json_check_id(id, err);
+    if (rc == 0)
+        rc = check_base(size, base, &volume, err);
+    if (rc == 0)
+        rc = replace(volumes_fd, id, &volume, &absent, uid, gid, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot replace volume %s", id) : 0;
 }

@@ -35,5 +35,11 @@ typedef int volume_create_give(void *arg, uint64_t *ret_chunk);
 int volume_create_from(int volumes_fd, const char *id, uint64_t size,
                        const struct volume_base *base, volume_create_give *give, void *arg,
                        uid_t uid, gid_t gid, struct err *err);
+/* Puts such a volume in the place of one that is there and that nobody serves, under the same ID
+ * and UUID: the old one's bytes are removed. At every moment the name has the old one or the new
+ * one, whole (I1); repeating it makes another new one. */
+int volume_create_replace(int volumes_fd, const char *id, uint64_t size,
+                          const struct volume_base *base, volume_create_give *give, void *arg,
+                          uid_t uid, gid_t gid, struct err *err);
 /* `size` as it will be: rounded up to VOLUME_SIZE_UNIT. ERR_INVALID outside the limits. */
 int volume_create_size(uint64_t size, uint64_t *ret, struct err *err);

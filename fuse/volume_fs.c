@@ -357,6 +357,43 @@ int volume_fs_trim(const char *path, dev_t device, uint64_t from, uint64_t len, 
     return run("trim a volume", wait_ms, call_trim, &args, ret, sizeof *ret, err);
 }
 
+/* As in fs/ext4/ext4.h. */
+struct ext4_fsuuid {
+    uint32_t len;
+    uint32_t flags;
+    uint8_t uuid[VOLUME_UUID_LEN];
+};
+struct ext4_fsuuid_head {
+    uint32_t len;
+    uint32_t flags;
+};
+#define EXT4_IOC_SETFSUUID _IOW('f', 44, struct ext4_fsuuid_head)
+
+static int call_set_uuid(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct fs_args *args = arg;
+    struct ext4_fsuuid fsuuid = {.len = VOLUME_UUID_LEN};
+    (void)result;
+    (void)ret_fd;
+    memcpy(fsuuid.uuid, args->uuid, sizeof fsuuid.uuid);
+    cleanup_fd int fd = volume_fs_open(args->path, args->device, err);
+    if (fd < 0)
+        return fd;
+    if (ioctl(fd, EXT4_IOC_SETFSUUID, &fsuuid) == 0)
+        return 0;
+    if (errno == ENOTTY || errno == EOPNOTSUPP)
+        return err_fail(err, ERR_UNSUPPORTED, "the kernel cannot change the UUID of %s",
+                        args->path);
+    return err_errno(err, errno, "cannot change the UUID of the file system at %s", args->path);
+}
+
+int volume_fs_set_uuid(const char *path, dev_t device, const uint8_t uuid[VOLUME_UUID_LEN],
+                       int wait_ms, struct err *err)
+{
+    struct fs_args args = {.path = path, .device = device, .uuid = uuid};
+    return run("give a volume its UUID", wait_ms, call_set_uuid, &args, NULL, 0, err);
+}
+
 static int call_shutdown(void *arg, void *result, int *ret_fd, struct err *err)
 {
     const struct fs_args *args = arg;

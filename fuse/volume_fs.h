@@ -70,6 +70,10 @@ int volume_fs_open(const char *path, dev_t device, struct err *err);
  * whom), or frozen, and stays mounted (volume_frozen.h). `lazy` as in volume_mount_remove(), and
  * then nobody looks whether it is frozen. Nothing mounted is no failure. */
 int volume_fs_unmount(const char *path, dev_t device, bool lazy, int wait_ms, struct err *err);
+/* Gives the mounted file system another UUID, everywhere in it (EXT4_IOC_SETFSUUID, Linux 6.0).
+ * ERR_UNSUPPORTED: the kernel cannot. */
+int volume_fs_set_uuid(const char *path, dev_t device, const uint8_t uuid[VOLUME_UUID_LEN],
+                       int wait_ms, struct err *err);
 /* syncfs(2). */
 int volume_fs_sync(const char *path, dev_t device, int wait_ms, struct err *err);
 

@@ -412,6 +412,22 @@ static int remove_dir(struct volumes *volumes, const char *id, struct err *err)
     return rc < 0 ? rc : tree_remove(volumes->data_fd, temp, err);
 }
 
+int volumes_replace_from(struct volumes *volumes, const char *id, uint64_t size,
+                         const struct volume_base *base, volume_create_give *give, void *arg,
+                         struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    rc = check_detached(volumes, volume, err);
+    if (rc == 0)
+        rc = volume_create_replace(volumes->data_fd, id, size, base, give, arg, volumes->uid,
+                                   volumes->gid, err);
+    volume_leave(volumes, volume);
+    return rc;
+}
+
 int volumes_remove(struct volumes *volumes, const char *id, struct err *err)
 {
     struct volume *volume;

@@ -95,6 +95,11 @@ int volumes_create(struct volumes *volumes, const char *id, uint64_t size, struc
 int volumes_create_from(struct volumes *volumes, const char *id, uint64_t size,
                         const struct volume_base *base, volume_create_give *give, void *arg,
                         struct err *err);
+/* Puts a volume that is made of a checkpoint in the place of one that is not attached
+ * (volume_create_replace()). ERR_CONFLICT: it is attached. */
+int volumes_replace_from(struct volumes *volumes, const char *id, uint64_t size,
+                         const struct volume_base *base, volume_create_give *give, void *arg,
+                         struct err *err);
 /* Removes the directory of a volume that is not attached (ERR_CONFLICT); a missing one is no
  * failure. */
 int volumes_remove(struct volumes *volumes, const char *id, struct err *err);

@@ -254,6 +254,11 @@ void volume_wait_end(void);
  */
 int volume_look(const struct volume *volume, uint64_t size, struct ext4_super *ret,
                 struct err *err);
+/* volumes_uuid.c. A mounted file system that bears the UUID of what the volume was made of
+ * (`borne`) gets its own, where the kernel can (Linux 6.0). Without it all works; two of one UUID
+ * are hard to tell apart. */
+void volume_give_uuid(const struct volume *volume, const char *path,
+                      const uint8_t borne[VOLUME_UUID_LEN]);
 
 /* volumes_mount.c. Where the file system on this device is mounted in our namespace: 1 and the
  * first such place in `ret` (VOLUMES_POINT_MAX), 0, or -errno. */

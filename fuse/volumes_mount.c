@@ -156,6 +156,8 @@ static int mount_guarded(const struct volumes *volumes, struct volume *volume, c
     if (rc == 0)
         rc = mount_source(volume, &super, path, read_only, err);
     bool mounted = rc == 0;
+    if (mounted && !read_only)
+        volume_give_uuid(volume, path, super.uuid);
     rc = room_guard_end(&guard, rc, err);
     cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
     wait_stop_begin(&nobody);
