@@ -41,7 +41,9 @@ static void free_checkpoint(void *record)
 
 void catalog_line_free(struct catalog_line *line)
 {
+    free(line->lineage);
     free(line->head);
+    free(line->parent);
     *line = (struct catalog_line){0};
 }
 
@@ -80,21 +82,50 @@ int catalog_line_get(struct catalog *catalog, const char *volume, struct catalog
     cleanup_catalog_scope struct catalog_scope scope = {0};
     catalog_scope_read(catalog, &scope);
     cleanup_catalog_stmt struct catalog_stmt stmt = {0};
-    int rc =
-        catalog_stmt_begin(catalog, &stmt, err,
-                           "SELECT head, generation, token FROM volumes WHERE id = ?", "s", volume);
+    int rc = catalog_stmt_begin(catalog, &stmt, err,
+                                "SELECT lineage, head, parent, generation, token FROM volumes"
+                                " WHERE id = ?",
+                                "s", volume);
     if (rc == 0)
         rc = catalog_stmt_step(&stmt, err);
     if (rc == 0)
         return err_fail(err, ERR_NOT_FOUND, "there is no volume %s", volume);
     if (rc > 0)
-        rc = catalog_stmt_read(&stmt, err, "sii", &line.head, &line.generation, &line.token);
+        rc = catalog_stmt_read(&stmt, err, "sssii", &line.lineage, &line.head, &line.parent,
+                               &line.generation, &line.token);
     if (rc < 0) {
         catalog_line_free(&line);
         return rc;
     }
     *ret = line;
     return 0;
+}
+
+int catalog_line_set_parent(struct catalog *catalog, const char *volume, const char *digest,
+                            struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err, "UPDATE volumes SET parent = ? WHERE id = ?", "ss",
+                              digest, volume);
+    if (rc <= 0)
+        return rc < 0 ? rc : err_fail(err, ERR_NOT_FOUND, "there is no volume %s", volume);
+    return catalog_scope_commit(&scope, err);
+}
+
+int catalog_line_put_back(struct catalog *catalog, const char *volume, const char *digest,
+                          int64_t size, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE volumes SET parent = ?1, head = ?1, size = ?2 WHERE id = ?3",
+                              "sis", digest, size, volume);
+    if (rc <= 0)
+        return rc < 0 ? rc : err_fail(err, ERR_NOT_FOUND, "there is no volume %s", volume);
+    return catalog_scope_commit(&scope, err);
 }
 
 static int insert(struct catalog *catalog, const struct catalog_checkpoint *row, struct err *err)

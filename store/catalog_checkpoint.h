@@ -44,8 +44,10 @@ void catalog_checkpoint_free(struct catalog_checkpoint *checkpoint);
 
 /* What the catalog knows of a volume's line. */
 struct catalog_line {
+    char *lineage;
     char *head;         /* digest of its newest checkpoint; NULL: none of its own */
-    int64_t generation; /* of that; 0 */
+    char *parent;       /* of the one that it was made of; NULL: none */
+    int64_t generation; /* of its newest one; 0 */
     int64_t token;
 };
 void catalog_line_free(struct catalog_line *line);
@@ -53,6 +55,15 @@ void catalog_line_free(struct catalog_line *line);
 /* ERR_NOT_FOUND: no such volume. */
 int catalog_line_get(struct catalog *catalog, const char *volume, struct catalog_line *ret,
                      struct err *err);
+
+/* Notes of which checkpoint a volume is made, when it has been added. */
+int catalog_line_set_parent(struct catalog *catalog, const char *volume, const char *digest,
+                            struct err *err);
+
+/* Notes that a volume has been put back to a checkpoint: it is made of that, stands on it, and has
+ * this size. Its generation stays, as the next one comes after all that there are. */
+int catalog_line_put_back(struct catalog *catalog, const char *volume, const char *digest,
+                          int64_t size, struct err *err);
 
 /* Adds a checkpoint; one that is there already stays as it is. `head`: it is its volume's head from
  * now on, in the same transaction. */

@@ -96,12 +96,17 @@ static void test_a_head_follows(void **state)
 
     add_volume(fixture);
     assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
+    assert_string_equal(line.lineage, VOLUME);
     assert_null(line.head);
+    assert_null(line.parent);
     assert_int_equal(line.generation, 0);
+    catalog_line_free(&line);
+    assert_int_equal(catalog_line_set_parent(fixture->catalog, VOLUME, THREE, NULL), 0);
     assert_int_equal(add(fixture, ONE, 1, true, NULL), 0);
     assert_int_equal(add(fixture, TWO, 2, false, NULL), 0);
     assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
     assert_string_equal(line.head, ONE);
+    assert_string_equal(line.parent, THREE);
     assert_int_equal(line.generation, 1);
     catalog_line_free(&line);
     /* Adding one again makes it the head, too. */
@@ -109,6 +114,26 @@ static void test_a_head_follows(void **state)
     assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
     assert_string_equal(line.head, TWO);
     assert_int_equal(line.generation, 2);
+}
+
+static void test_a_volume_is_put_back(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    cleanup_catalog_line struct catalog_line line = {0};
+    cleanup_catalog_volume struct catalog_volume volume = {0};
+    assert_failed(catalog_line_put_back(fixture->catalog, VOLUME, ONE, 1 << 21, &err), &err,
+                  ERR_NOT_FOUND, "there is no volume");
+    add_volume(fixture);
+    assert_int_equal(add(fixture, ONE, 1, true, NULL), 0);
+    assert_int_equal(add(fixture, TWO, 2, true, NULL), 0);
+    assert_int_equal(catalog_line_put_back(fixture->catalog, VOLUME, ONE, 1 << 19, NULL), 0);
+    assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
+    assert_string_equal(line.head, ONE);
+    assert_string_equal(line.parent, ONE);
+    assert_int_equal(line.generation, 2);
+    assert_int_equal(catalog_volume_get(fixture->catalog, VOLUME, &volume, NULL), 0);
+    assert_int_equal(volume.size, 1 << 19);
 }
 
 static void test_a_history(void **state)
@@ -152,6 +177,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_was_added_is_got, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_head_follows, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_a_volume_is_put_back, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_history, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
