@@ -184,6 +184,7 @@ static int serve(const struct options *options, struct err *err)
                      .insecure_hosts = options->insecure_hosts},
         .transport = {.connections = options->connections, .auth_file = options->auth_file},
         .volume = options->volume,
+        .key_file = options->key_file,
         .allow_other_mount_namespace = options->allow_other_mount_namespace,
     };
     struct node *node = NULL;

@@ -26,6 +26,9 @@ void node_close(struct node *node)
     if (!node)
         return;
     node_volumes_close(node);
+    if (node->trust_key)
+        hmac_key_clear(node->trust_key);
+    free(node->trust_key);
     remote_close(node->remote);
     registry_pool_close(node->pool);
     blobs_close(node->blobs);
@@ -248,6 +251,17 @@ static int open_transport(struct node *node, const struct registry_pool_options 
     return rc;
 }
 
+static int load_key(struct node *node, const char *path, struct err *err)
+{
+    if (!path)
+        return 0;
+    node->trust_key = calloc(1, sizeof *node->trust_key);
+    if (!node->trust_key)
+        return err_errno(err, ENOMEM, "cannot read the cluster's key");
+    int rc = hmac_key_load(path, node->trust_key, err);
+    return rc < 0 ? err_wrap(err, rc, "cannot read the cluster's key ([trust] key_file)") : 0;
+}
+
 static int open_stores(struct node *node, const char *remote, struct err *err)
 {
     cleanup_free char *catalog = data_path(node, "", "catalog.db");
@@ -284,6 +298,8 @@ int node_open(const struct node_options *options, struct node **ret, struct err 
     if (!node)
         return err_errno(err, ENOMEM, "cannot start");
     rc = copy_options(node, options, err);
+    if (rc == 0)
+        rc = load_key(node, options->key_file, err);
     if (rc == 0)
         rc = open_directories(node, options, err);
     if (rc == 0)

@@ -18,6 +18,7 @@
 #include "blobs.h"
 #include "catalog.h"
 #include "clock.h"
+#include "hmac.h"
 #include "registry.h"
 #include "remote.h"
 #include "workspace_settings.h"
@@ -28,6 +29,7 @@
 struct engine;
 struct layers_mounts;
 struct volumes;
+struct workspace_fetches;
 struct workspaces;
 
 struct node {
@@ -54,6 +56,9 @@ struct node {
     struct layers_mounts *mounts;  /* who uses which of them (layers_mount.h); owned */
     struct volumes *volumes;       /* volumes.h; owned */
     struct workspaces *workspaces; /* workspace_claim.h; owned */
+    struct workspace_fetches *fetches; /* workspace_fetch.h; owned */
+    struct hmac_key *trust_key;    /* the cluster's, which checkpoints are signed with; NULL: none;
+                                      owned */
     struct workspace_settings volume;
     char boot_id[64]; /* of the host: another one after each of its starts */
     /* For node.c and node_index.c alone. */
@@ -77,6 +82,7 @@ struct node_options {
     struct registry_options registry; /* its pool is the node's */
     struct registry_pool_options transport;
     struct workspace_settings volume; /* what is 0 becomes the default */
+    const char *key_file;             /* NULL: no checkpoint is signed or checked */
     bool allow_other_mount_namespace; /* for tests: start although pid 1's is another */
 };
 int node_open(const struct node_options *options, struct node **ret, struct err *err);

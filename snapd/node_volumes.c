@@ -3,6 +3,7 @@
 #include "node_internal.h"
 #include "volumes.h"
 #include "workspace_claim.h"
+#include "workspace_fetch.h"
 
 #include <fcntl.h>
 #include <pwd.h>
@@ -44,7 +45,8 @@ int node_volumes_open(struct node *node, struct err *err)
     if (asprintf(&path, "%s/volumes", node->data_dir) < 0)
         path = NULL;
     node->workspaces = workspaces_new();
-    if (!path || !node->workspaces)
+    node->fetches = workspace_fetches_new();
+    if (!path || !node->workspaces || !node->fetches)
         return err_errno(err, ENOMEM, "cannot open the volumes");
     struct volumes_options options = {.data_fd = node->volumes_fd,
                                       .data_path = path,
@@ -58,6 +60,7 @@ int node_volumes_open(struct node *node, struct err *err)
 void node_volumes_close(struct node *node)
 {
     workspaces_stop(node->workspaces);
+    workspace_fetches_free(steal_ptr(node->fetches));
     volumes_close(steal_ptr(node->volumes));
     workspaces_free(steal_ptr(node->workspaces));
 }

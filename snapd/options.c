@@ -67,6 +67,8 @@ static const struct setting settings[] = {
     {"limits", "volume_iops", NULL, NULL, NULL, VALUE_RATE, FIELD(volume_iops)},
     {"limits", "volumes_bandwidth", NULL, NULL, NULL, VALUE_BANDWIDTH, FIELD(volumes_bandwidth)},
     {"limits", "volumes_iops", NULL, NULL, NULL, VALUE_RATE, FIELD(volumes_iops)},
+    {"limits", "hydration", NULL, NULL, NULL, VALUE_BANDWIDTH, FIELD(hydration)},
+    {"trust", "key_file", NULL, NULL, NULL, VALUE_PATH, FIELD(key_file)},
 };
 
 static char **field_of(struct options *options, const struct setting *setting)
@@ -452,6 +454,7 @@ static int fill_numbers(struct options *options, struct err *err)
         {options->volume_iops, VALUE_RATE, &volume->volume_iops},
         {options->volumes_bandwidth, VALUE_BANDWIDTH, &volume->volumes_bandwidth},
         {options->volumes_iops, VALUE_RATE, &volume->volumes_iops},
+        {options->hydration, VALUE_BANDWIDTH, &volume->hydration},
     };
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
         int rc = numbers[i].text ? parse_number(numbers[i].kind, numbers[i].text, "a setting",

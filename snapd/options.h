@@ -10,7 +10,9 @@
  *             by, for each free byte of the disk, default 4), disk_wait (how long writes wait for
  *             the host's full disk before a workspace is fenced, default 10m)
  *   [limits]  volume_bandwidth, volume_iops (bytes and requests a second of each volume),
- *             volumes_bandwidth, volumes_iops (of all volumes together, shared fairly); none
+ *             volumes_bandwidth, volumes_iops (of all volumes together, shared fairly), hydration
+ *             (bytes a second that each volume is filled with in the background); none
+ *   [trust]   key_file (hmac.h: the key of the cluster, which signs checkpoints; none)
  *
  * Sizes and durations take units (units.h).
  *
@@ -64,6 +66,8 @@ struct options {
     char *volume_iops;
     char *volumes_bandwidth;
     char *volumes_iops;
+    char *hydration;
+    char *key_file;
     long connections; /* to each registry; 0: the default */
     struct workspace_settings volume;
     enum log_level log_level;

@@ -237,13 +237,19 @@ int cmd_remove(struct cmd_context *ctx, const char *prefix, bool slashes, int ar
 int cmd_list(struct cmd_context *ctx, const struct cmd_list *list, int argc,
              const char *const *argv, struct err *err)
 {
-    struct cmd_syntax syntax = {0};
+    struct cmd_syntax syntax = {.words_min = list->suffix != NULL,
+                                .words_max = list->suffix != NULL};
     cleanup_opts_words struct opts_words words = {0};
+    cleanup_free char *path = NULL;
     int rc = cmd_parse(ctx, &syntax, argc, argv, &words, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
+    if (list->suffix)
+        rc = client_path(list->path, words.words.items[0], list->suffix, false, &path, err);
+    if (rc < 0)
+        return rc;
     cleanup_json json_t *document = NULL;
-    struct client_request request = {.method = "GET", .path = list->path};
+    struct client_request request = {.method = "GET", .path = path ? path : list->path};
     rc = client_call(&ctx->client, &request, &document, err);
     if (rc < 0)
         return rc;

@@ -87,6 +87,7 @@ struct cmd_list {
     const char *key;
     const struct output_column *columns;
     size_t column_count;
+    const char *suffix; /* the verb has a word, which stands between `path` and this; or NULL */
 };
 /* Shows a list: the document with --json, else a table. */
 int cmd_list(struct cmd_context *ctx, const struct cmd_list *list, int argc,
@@ -136,6 +137,10 @@ int cmd_workspace_create(struct cmd_context *, int, const char *const *, struct 
 int cmd_workspace_mount(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_workspace_unmount(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_workspace_resize(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_checkpoint(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_history(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_rollback(struct cmd_context *, int, const char *const *, struct err *);
+int cmd_workspace_fork(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_workspace_ls(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_workspace_inspect(struct cmd_context *, int, const char *const *, struct err *);
 int cmd_workspace_rm(struct cmd_context *, int, const char *const *, struct err *);

@@ -1,4 +1,5 @@
-/* varve workspace: create, mount, unmount, resize, ls, inspect, rm. */
+/* varve workspace: create, mount, unmount, resize, ls, inspect, rm; cmd_checkpoint.c has the rest.
+ */
 #include "cmd.h"
 #include "output.h"
 
@@ -40,9 +41,13 @@ int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *a
                          struct err *err)
 {
     const char *size = NULL;
+    const char *from = NULL;
     const struct opts_option options[] = {
         {"--size", OPTS_VALUE, &size, "SIZE",
          "64M to 1T, such as 10G (varved's [volume] size without it)"},
+        {"--from", OPTS_VALUE, &from, "NAME[@CHECKPOINT]",
+         "made of a workspace's checkpoint (the newest without one), or of a checkpoint's "
+         "reference"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
@@ -53,6 +58,8 @@ int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *a
     if (!body)
         return err_fail(err, ERR_INVALID, "the name is not UTF-8");
     rc = add_size(body, size, err);
+    if (rc == 0 && from && json_object_set_new(body, "from", json_string(from)) < 0)
+        rc = err_fail(err, ERR_INVALID, "'%.200s' is not UTF-8", from);
     struct client_request request = {.method = "POST", .path = "/v1/workspaces", .body = body};
     if (rc == 0)
         rc = cmd_submit(ctx, request, &job.options, &workspace, err);
@@ -105,10 +112,17 @@ int cmd_workspace_mount(struct cmd_context *ctx, int argc, const char *const *ar
         return rc < 0 ? rc : 0;
     cleanup_json json_t *workspace = NULL;
     cleanup_json json_t *body = NULL;
-    rc = mount_body(job.words.items[1], read_only, &body, err);
+    const char *at = strchr(job.words.items[0], '@');
+    cleanup_free char *name = strndup(job.words.items[0], at ? (size_t)(at - job.words.items[0])
+                                                             : strlen(job.words.items[0]));
+    if (!name)
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    rc = mount_body(job.words.items[1], read_only && !at, &body, err);
+    if (rc == 0 && at && json_object_set_new(body, "checkpoint", json_string(at + 1)) < 0)
+        rc = err_fail(err, ERR_INVALID, "the checkpoint is not UTF-8");
     if (rc < 0)
         return rc;
-    rc = cmd_submit_verb(ctx, WORKSPACES, job.words.items[0], "mount", body, &job.options,
+    rc = cmd_submit_verb(ctx, WORKSPACES, name, at ? "view" : "mount", body, &job.options,
                          &workspace, err);
     /* A daemon that says nothing of it has all of the volume here. */
     if (rc == 0 && !json_object_get(workspace, "lazy") &&

@@ -59,13 +59,26 @@ static const struct cmd commands[] = {
      "Makes a persistent volume with a file system on it, and a name for it: 1 to 63 of a-z, 0-9,\n"
      "'.', '_' and '-', beginning with a letter or digit.",
      cmd_workspace_create},
-    {"workspace", "mount", "NAME PATH",
-     "Mounts a workspace at a directory of this host, which has to be there.\n"
-     "It stays mounted when varved ends or dies.",
+    {"workspace", "mount", "NAME[@CHECKPOINT] PATH",
+     "Mounts a workspace at a directory of this host, which has to be there. It stays mounted when\n"
+     "varved ends or dies. With a checkpoint: a view of it, read-only, beside the workspace itself.",
      cmd_workspace_mount},
     {"workspace", "unmount", "NAME",
      "Writes back and unmounts a workspace. Processes that use it keep it mounted and are named.",
      cmd_workspace_unmount},
+    {"workspace", "checkpoint", "NAME",
+     "Stores a workspace as it is now in the remote: what changed since the last time.",
+     cmd_workspace_checkpoint},
+    {"workspace", "history", "NAME", "Lists the checkpoints of a workspace, the newest first.",
+     cmd_workspace_history},
+    {"workspace", "rollback", "NAME CHECKPOINT",
+     "Puts a workspace back to a generation or digest of its history. What it is now is kept as one\n"
+     "more checkpoint. A mounted one is unmounted for it, unless processes use it, and mounted again.",
+     cmd_workspace_rollback},
+    {"workspace", "fork", "NAME NEW",
+     "Makes a new workspace of one, as it is now or was: it shares what is stored, and costs what\n"
+     "is read.",
+     cmd_workspace_fork},
     {"workspace", "resize", "NAME SIZE", "Grows a workspace, mounted or not.",
      cmd_workspace_resize},
     {"workspace", "ls", "", "Lists the workspaces of this node.", cmd_workspace_ls},

@@ -40,8 +40,12 @@ int api_workspaces_create(struct api_request *request, struct api_reply *reply, 
 int api_workspaces_list(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_workspaces_get(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_workspaces_mount(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_workspaces_view(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_workspaces_unmount(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_workspaces_resize(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_workspaces_rollback(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_checkpoints_create(struct api_request *request, struct api_reply *reply, struct err *err);
+int api_checkpoints_list(struct api_request *request, struct api_reply *reply, struct err *err);
 int api_workspaces_remove(struct api_request *request, struct api_reply *reply, struct err *err);
 
 int api_jobs_list(struct api_request *request, struct api_reply *reply, struct err *err);

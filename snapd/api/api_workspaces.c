@@ -6,10 +6,17 @@
 #include "log.h"
 #include "volume_format.h"
 #include "workspace.h"
+#include "workspace_fork.h"
 #include "workspace_path.h"
+#include "workspace_rollback.h"
+#include "workspace_view.h"
 
 #include <limits.h>
 #include <string.h>
+
+enum {
+    FROM_MAX = 1024, /* bytes of what names a checkpoint */
+};
 
 struct workspace_request {
     struct node *node;
@@ -121,11 +128,24 @@ static int check_create(void *arg, struct err *err)
     return rc;
 }
 
+/* One that is there is mounted there already, or is a conflict. */
+static int check_view(void *arg, struct err *err)
+{
+    const struct workspace_request *wanted = arg;
+    struct err missing = ERR_INIT;
+    cleanup_catalog_workspace struct catalog_workspace workspace = {0};
+    int rc = catalog_workspace_get(wanted->node->catalog, wanted->name, &workspace, &missing);
+    rc = err_found(err, rc, &missing);
+    if (rc == 0)
+        return check_free(wanted->node, wanted, err);
+    return rc < 0 ? rc : check_known(wanted, &workspace, err);
+}
+
 static int submit(struct api_request *request, const char *kind, const json_t *params,
                   struct workspace_request *wanted, int (*check)(void *arg, struct err *err),
                   struct api_reply *reply, struct err *err)
 {
-    char object[ID_LEN_MAX + 32];
+    char object[2 * ID_LEN_MAX];
     snprintf(
         object, sizeof object, "%s%s",
         kind == workspace_abandon_job.name ? WORKSPACE_ABANDON_OBJECT : "workspace:", wanted->name);
@@ -140,7 +160,7 @@ static int verb_params(struct api_request *request, const struct api_member *mem
                        json_t **ret, struct err *err)
 {
     cleanup_json json_t *params = NULL;
-    int rc = id_check(request->arg, "workspace name", err);
+    int rc = workspace_name_check(request->arg, err);
     if (rc == 0)
         rc = api_request_params(request, members, count, &params, err);
     if (rc < 0)
@@ -151,10 +171,24 @@ static int verb_params(struct api_request *request, const struct api_member *mem
     return 0;
 }
 
+/* Only the catalog is asked; the remote is the job's. */
+static int check_from(struct node *node, const json_t *params, struct err *err)
+{
+    cleanup_workspace_source struct workspace_source source = {NULL};
+    if (json_object_get(params, "size")) {
+        int rc = err_fail(err, ERR_INVALID, "a fork is as large as what it is made of");
+        err_hint(err, "make it larger afterwards with `varve workspace resize`");
+        return rc;
+    }
+    return workspace_source_find(node, json_string_value(json_object_get(params, "from")), &source,
+                                 err);
+}
+
 int api_workspaces_create(struct api_request *request, struct api_reply *reply, struct err *err)
 {
     static const struct api_member members[] = {{"name", API_STRING, true, 0},
-                                                {"size", API_INTEGER, false, 0}};
+                                                {"size", API_INTEGER, false, 0},
+                                                {"from", API_STRING, false, FROM_MAX}};
     cleanup_json json_t *params = NULL;
     int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc < 0)
@@ -163,9 +197,11 @@ int api_workspaces_create(struct api_request *request, struct api_reply *reply, 
     rc = id_check(wanted.name, "workspace name", err);
     if (rc == 0)
         rc = check_size(params, err);
-    return rc < 0 ? rc
-                  : submit(request, workspace_create_job.name, params, &wanted, check_create, reply,
-                           err);
+    bool fork = json_object_get(params, "from") != NULL;
+    if (rc == 0 && fork)
+        rc = check_from(request->node, params, err);
+    const struct job_kind *kind = fork ? &workspace_fork_job : &workspace_create_job;
+    return rc < 0 ? rc : submit(request, kind->name, params, &wanted, check_create, reply, err);
 }
 
 int api_workspaces_mount(struct api_request *request, struct api_reply *reply, struct err *err)
@@ -189,6 +225,33 @@ int api_workspaces_mount(struct api_request *request, struct api_reply *reply, s
                                        .read_only =
                                            json_is_true(json_object_get(params, "read_only"))};
     return submit(request, workspace_mount_job.name, params, &wanted, check_verb, reply, err);
+}
+
+/* The view's name says which checkpoint it is of, however that was named. */
+int api_workspaces_view(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    static const struct api_member members[] = {{"checkpoint", API_STRING, true, FROM_MAX},
+                                                {"path", API_STRING, true, PATH_MAX - 1}};
+    cleanup_json json_t *params = NULL;
+    cleanup_free char *path = NULL;
+    cleanup_free char *name = NULL;
+    cleanup_free char *from = NULL;
+    int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
+    if (rc == 0)
+        rc = workspace_view_find(request->node, request->arg,
+                                 json_string_value(json_object_get(params, "checkpoint")), &name,
+                                 &from, err);
+    if (rc == 0)
+        rc = workspace_path_resolve(request->node,
+                                    json_string_value(json_object_get(params, "path")), &path, err);
+    if (rc < 0)
+        return rc;
+    cleanup_json json_t *body =
+        json_pack("{s:s, s:s, s:s}", "name", name, "from", from, "path", path);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "%s is not UTF-8", path);
+    struct workspace_request wanted = {.name = name, .path = path, .read_only = true};
+    return submit(request, workspace_view_job.name, body, &wanted, check_view, reply, err);
 }
 
 int api_workspaces_unmount(struct api_request *request, struct api_reply *reply, struct err *err)
@@ -215,6 +278,17 @@ int api_workspaces_resize(struct api_request *request, struct api_reply *reply, 
     struct workspace_request wanted = {.name = request->arg,
                                        .size = json_integer_value(json_object_get(params, "size"))};
     return submit(request, workspace_resize_job.name, params, &wanted, check_verb, reply, err);
+}
+
+int api_workspaces_rollback(struct api_request *request, struct api_reply *reply, struct err *err)
+{
+    static const struct api_member members[] = {{"checkpoint", API_STRING, true, FROM_MAX}};
+    cleanup_json json_t *params = NULL;
+    int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
+    struct workspace_request wanted = {.name = request->arg};
+    return rc < 0 ? rc
+                  : submit(request, workspace_rollback_job.name, params, &wanted, check_verb, reply,
+                           err);
 }
 
 int api_workspaces_remove(struct api_request *request, struct api_reply *reply, struct err *err)
@@ -272,7 +346,7 @@ int api_workspaces_list(struct api_request *request, struct api_reply *reply, st
 int api_workspaces_get(struct api_request *request, struct api_reply *reply, struct err *err)
 {
     cleanup_catalog_workspace struct catalog_workspace workspace = {0};
-    int rc = id_check(request->arg, "workspace name", err);
+    int rc = workspace_name_check(request->arg, err);
     if (rc == 0)
         rc = catalog_workspace_get(request->node->catalog, request->arg, &workspace, err);
     if (rc < 0)

@@ -8,6 +8,10 @@
 #include "run_rollback.h"
 #include "snapshot.h"
 #include "workspace.h"
+#include "workspace_checkpoint.h"
+#include "workspace_fork.h"
+#include "workspace_rollback.h"
+#include "workspace_view.h"
 
 const struct job_kind *const *job_kinds(size_t *ret_count)
 {
@@ -31,6 +35,11 @@ const struct job_kind *const *job_kinds(size_t *ret_count)
         &workspace_abandon_job,
         &workspace_resize_job,
         &workspace_rm_job,
+        &workspace_checkpoint_job,
+        &workspace_fork_job,
+        &workspace_release_job,
+        &workspace_rollback_job,
+        &workspace_view_job,
     };
     *ret_count = ARRAY_SIZE(kinds);
     return kinds;

@@ -16,6 +16,7 @@
  *                                                       a job that hangs: the connection is ended,
  *                                                       whoever waits for the volume gets an error
  *   "workspace.resize"  {"name", "size"}                only larger; mounted or not
+ *                                                       A view goes with its unmount
  *   "workspace.rm"      {"name"}                        the volume's bytes too. Refused while it is
  *                                                       mounted or held; needs nothing of the disk
  *
@@ -63,8 +64,10 @@ extern const struct job_kind workspace_rm_job;
  * fenced, dead, removing), size, stored (bytes on the host's disk), filesystem {size, used, free,
  * inodes, inodes_used} (null when not mounted), path (where it is or is to be mounted, else null),
  * read_only, device (null when there is none), worker {pid, starts, locked, direct, resends,
- * locked_bytes} (null when not attached), waiting {requests, seconds}, incident {when, what} (null:
- * none), created. Caller owns it. NULL with err set. */
+ * locked_bytes} (null when not attached), waiting {requests, seconds}, lazy (some of it is in the
+ * remote alone), fetch {absent, fetched (bytes), waiting (reads), seconds (for how long nothing
+ * comes although reads wait), why} (null when not lazy), incident {when, what} (null: none),
+ * created. Caller owns it. NULL with err set. */
 json_t *workspace_json(struct node *node, const struct catalog_workspace *workspace,
                        struct err *err);
 /* The same of many, which costs little more than that of one: ret[i] of workspaces[i], or NULL with

@@ -1,19 +1,15 @@
-#include "workspace.h"
+#include "workspace_create.h"
 
+#include "catalog_checkpoint.h"
 #include "fault.h"
 #include "log.h"
+#include "workspace.h"
 #include "workspace_admission.h"
 #include "workspace_internal.h"
 
 #include <string.h>
 
 static const char what[] = "the request for a workspace";
-
-struct request {
-    const char *name;
-    uint64_t size;
-    char volume[VOLUME_ID_LEN + 1];
-};
 
 static int check_size(uint64_t size, struct err *err)
 {
@@ -25,7 +21,7 @@ static int check_size(uint64_t size, struct err *err)
 }
 
 /* "j-0123456789ab" makes the volume 0123456789ab, so a job that runs again makes the same. */
-static int find_volume_id(struct job *job, char ret[VOLUME_ID_LEN + 1], struct err *err)
+int workspace_create_id(struct job *job, char ret[VOLUME_ID_LEN + 1], struct err *err)
 {
     const char *digits = strchr(job_id(job), '-');
     digits = digits ? digits + 1 : "";
@@ -35,9 +31,17 @@ static int find_volume_id(struct job *job, char ret[VOLUME_ID_LEN + 1], struct e
     return 0;
 }
 
-static int read_request(struct job *job, struct request *ret, struct err *err)
+/* workspace_creation.make of an empty one */
+static int make_empty(void *arg, struct node *node, const struct workspace_creation *creation,
+                      struct err *err)
 {
-    struct request request = {0};
+    (void)arg;
+    return volumes_create(node->volumes, creation->volume, creation->size, err);
+}
+
+static int read_request(struct job *job, struct workspace_creation *ret, struct err *err)
+{
+    struct workspace_creation request = {.make = make_empty};
     int64_t size = (int64_t)job_node(job)->volume.size;
     int rc = workspace_job_name(job, &request.name, err);
     if (rc == 0)
@@ -45,7 +49,7 @@ static int read_request(struct job *job, struct request *ret, struct err *err)
     if (rc == 0)
         rc = check_size(size < 0 ? 0 : (uint64_t)size, err);
     if (rc == 0)
-        rc = find_volume_id(job, request.volume, err);
+        rc = workspace_create_id(job, request.volume, err);
     if (rc < 0)
         return rc;
     request.size = volume_round_size((uint64_t)size);
@@ -54,23 +58,30 @@ static int read_request(struct job *job, struct request *ret, struct err *err)
 }
 
 /* Admission and row: from here on the row says how much the volume may grow. */
-static int record(struct job *job, const struct request *request, struct err *err)
+static int record(struct job *job, const struct workspace_creation *request, struct err *err)
 {
     struct node *node = job_node(job);
-    const struct catalog_volume volume = {.id = (char *)request->volume,
-                                          .lineage = (char *)request->volume,
-                                          .size = (int64_t)request->size,
-                                          .job_id = (char *)job_id(job)};
+    const struct catalog_volume volume = {
+        .id = (char *)request->volume,
+        .lineage = (char *)(request->lineage ? request->lineage : request->volume),
+        .size = (int64_t)request->size,
+        .job_id = (char *)job_id(job)};
     int rc = workspace_admission_reserve(node, request->size, err);
     if (rc < 0)
         return err_wrap(err, rc, "workspace %s is not made", request->name);
-    rc = catalog_workspace_add(node->catalog, request->name, node->id, &volume, err);
+    rc = catalog_begin(node->catalog, err);
+    if (rc == 0) {
+        rc = catalog_workspace_add(node->catalog, request->name, node->id, &volume, err);
+        if (rc == 0 && request->parent)
+            rc = catalog_line_set_parent(node->catalog, request->volume, request->parent, err);
+        rc = catalog_end(node->catalog, rc, err);
+    }
     workspace_admission_release(node, request->size);
     return rc == 0 ? FAULT_POINT("workspace.create-recorded", err) : rc;
 }
 
 /* The end of the job is durable, and this with it. */
-static int mark_detached(struct job *job, const struct request *request, struct err *err)
+static int mark_detached(struct job *job, const struct workspace_creation *request, struct err *err)
 {
     struct node *node = job_node(job);
     int rc = catalog_begin_lazy(node->catalog, err);
@@ -84,14 +95,14 @@ static int mark_detached(struct job *job, const struct request *request, struct 
     return catalog_end(node->catalog, rc, err);
 }
 
-static int make_volume(struct job *job, const struct request *request, struct err *err)
+static int make_volume(struct job *job, const struct workspace_creation *request, struct err *err)
 {
     cleanup_workspace_waits struct workspace_waits waits;
     workspace_waits_begin(&waits, job, NULL);
-    return volumes_create(job_node(job)->volumes, request->volume, request->size, err);
+    return request->make(request->arg, job_node(job), request, err);
 }
 
-static int make(struct job *job, const struct request *request, struct err *err)
+static int make(struct job *job, const struct workspace_creation *request, struct err *err)
 {
     int rc = job_mark(job, "make", err);
     if (rc == 0)
@@ -101,21 +112,23 @@ static int make(struct job *job, const struct request *request, struct err *err)
     return rc == 0 ? mark_detached(job, request, err) : rc;
 }
 
-/* An interrupted job goes on at the next start, so its work stays. */
-static void undo(struct node *node, const char *name, const struct err *cause)
+void workspace_create_undo(struct node *node, const struct workspace_creation *creation,
+                           const struct err *cause)
 {
     cleanup_catalog_workspace struct catalog_workspace row = {0};
     struct err failure = ERR_INIT;
-    if (cause->code == ERR_INTERRUPTED || workspace_find(node, name, &row, &failure) != 1 ||
-        row.volume.state != CATALOG_VOLUME_CREATING)
+    if (cause->code == ERR_INTERRUPTED ||
+        workspace_find(node, creation->name, &row, &failure) != 1 ||
+        row.volume.state != CATALOG_VOLUME_CREATING || strcmp(row.volume.id, creation->volume) != 0)
         return;
     if (workspace_discard(node, &row, NULL, &failure) < 0)
-        log_event(LOG_WARN, "workspace-not-undone", "workspace", name, "error", failure.text, NULL);
+        log_event(LOG_WARN, "workspace-not-undone", "workspace", creation->name, "error",
+                  failure.text, NULL);
 }
 
 /* `fresh`: nothing is recorded yet. */
-static int go_on(struct job *job, const struct request *request, bool fresh, json_t **ret_result,
-                 struct err *err)
+static int go_on(struct job *job, const struct workspace_creation *request, bool fresh,
+                 json_t **ret_result, struct err *err)
 {
     int rc = fresh ? record(job, request, err) : 0;
     if (rc == 0)
@@ -123,7 +136,7 @@ static int go_on(struct job *job, const struct request *request, bool fresh, jso
     if (rc == 0)
         rc = workspace_job_result(job, request->name, ret_result, err);
     if (rc < 0)
-        undo(job_node(job), request->name, err);
+        workspace_create_undo(job_node(job), request, err);
     return rc;
 }
 
@@ -134,29 +147,34 @@ static int fail_taken(const char *name, struct err *err)
     return rc;
 }
 
-static int create(struct job *job, json_t **ret_result, struct err *err)
+int workspace_create_run(struct job *job, const struct workspace_creation *creation,
+                         json_t **ret_result, struct err *err)
 {
     struct node *node = job_node(job);
-    struct request request = {0};
     cleanup_catalog_workspace struct catalog_workspace row = {0};
     cleanup_workspace_claim struct workspace_claim claim = {0};
-    int rc = read_request(job, &request, err);
-    if (rc == 0)
-        rc = workspace_job_claim_soon(job, request.name, &claim, err);
-    int found = rc < 0 ? rc : workspace_find(node, request.name, &row, err);
+    int rc = workspace_job_claim_soon(job, creation->name, &claim, err);
+    int found = rc < 0 ? rc : workspace_find(node, creation->name, &row, err);
     if (found < 0)
         return found;
-    bool own = found && strcmp(row.volume.id, request.volume) == 0;
+    bool own = found && strcmp(row.volume.id, creation->volume) == 0;
     if (own && row.volume.state == CATALOG_VOLUME_CREATING)
-        return go_on(job, &request, false, ret_result, err);
+        return go_on(job, creation, false, ret_result, err);
     if (own)
-        return workspace_job_result(job, request.name, ret_result, err);
+        return workspace_job_result(job, creation->name, ret_result, err);
     if (found && row.volume.state != CATALOG_VOLUME_CREATING)
-        return fail_taken(request.name, err);
+        return fail_taken(creation->name, err);
     /* What an earlier job could not undo; it has ended, as jobs of one name exclude each other. */
     if (found)
         rc = workspace_discard(node, &row, NULL, err);
-    return rc < 0 ? rc : go_on(job, &request, true, ret_result, err);
+    return rc < 0 ? rc : go_on(job, creation, true, ret_result, err);
+}
+
+static int create(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct workspace_creation request = {0};
+    int rc = read_request(job, &request, err);
+    return rc < 0 ? rc : workspace_create_run(job, &request, ret_result, err);
 }
 
 const struct job_kind workspace_create_job = {.name = "workspace.create", .run = create};

@@ -20,7 +20,8 @@
 enum {
     WORKSPACE_DETACH_MS = 5000, /* that an unmount waits for those who still hold the device */
     WORKSPACE_CLAIM_MS = 30000, /* for the claim, of jobs that have no threads of their own */
-    WORKSPACE_OBJECT_MAX = ID_LEN_MAX + 24,
+    WORKSPACE_NAME_MAX = ID_LEN_MAX + 24, /* with the NUL byte; of views (workspace_view.h), too */
+    WORKSPACE_OBJECT_MAX = WORKSPACE_NAME_MAX + 24,
     WORKSPACE_INCIDENT_MAX = 512,
 };
 
@@ -94,6 +95,9 @@ int workspace_set_states(struct node *node, const struct catalog_workspace *work
                          enum catalog_volume_state volume, enum catalog_mount_state mount,
                          struct err *err);
 
+/* The work of "workspace.mount", for who has the claim. */
+int workspace_mount_at(struct job *job, const char *name, const char *path, bool read_only,
+                       struct err *err);
 /* Attaches and mounts at `path`, which is the row's. `check`: the file system, before, unless the
  * volume is attached and nothing has died since. `ret`: what was done to it. */
 int workspace_bring_up(struct node *node, const char *id, const char *path, bool read_only,
@@ -111,6 +115,9 @@ int workspace_set_mounted(struct node *node, const struct catalog_workspace *wor
 int workspace_set_detached(struct node *node, const struct catalog_workspace *workspace,
                            const char *event, struct err *err);
 
+/* One that is not attached is on its way out from here on: nothing brings it back. */
+int workspace_mark_removing(struct node *node, const struct catalog_workspace *workspace,
+                            struct err *err);
 /* Takes a volume away whatever its row says, with the rows: for one that is half made or half
  * removed. `event` may be NULL. */
 int workspace_discard(struct node *node, const struct catalog_workspace *workspace,

@@ -1,4 +1,5 @@
 #include "workspace.h"
+#include "workspace_fetch.h"
 
 #include "workspace_internal.h"
 
@@ -104,27 +105,45 @@ static json_t *incident_json(const struct catalog_volume *volume)
                      what ? what : json_string("see the log of varved"));
 }
 
-static json_t *describe(const struct catalog_workspace *workspace, const struct look *look)
+/* How what is still in the remote comes here; null when all of it is here. */
+static json_t *fetch_json(struct node *node, const struct catalog_workspace *workspace,
+                          const struct volume_status *status)
+{
+    struct volume_fetch_status fetch = {.absent = 0};
+    if (status->absent == 0)
+        return json_null();
+    bool known = workspace_fetch_look(node, workspace->volume.id, &fetch);
+    return json_pack("{s:I, s:I, s:I, s:f, s:s?}", "absent",
+                     (json_int_t)(status->absent * VOLUME_CHUNK), "fetched",
+                     (json_int_t)(fetch.fetched * VOLUME_CHUNK), "waiting",
+                     (json_int_t)status->absent_waits, "seconds",
+                     (double)fetch.waiting_ns / (double)CLOCK_NS_PER_S, "why",
+                     known && fetch.text[0] ? fetch.text : NULL);
+}
+
+static json_t *describe(struct node *node, const struct catalog_workspace *workspace,
+                        const struct look *look)
 {
     const struct catalog_volume *volume = &workspace->volume;
     const struct volume_status *status = &look->status;
     struct clock_text created = clock_format(workspace->created_ns);
     json_t *device = status->device[0] ? json_string(status->device) : json_null();
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:o, s:s}",
-                     "name", workspace->name, "id", volume->id, "state",
-                     state_name(workspace, look), "size", (json_int_t)volume->size, "stored",
-                     (json_int_t)status->local, "filesystem", space_json(look), "path",
-                     workspace->mount.path, "read_only",
-                     workspace->mount.read_only || look->read_only, "device", device, "worker",
-                     worker_json(status), "waiting", "requests", (json_int_t)status->held,
-                     "seconds", (double)status->held_ns / (double)CLOCK_NS_PER_S, "incident",
-                     incident_json(volume), "created", created.s);
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:b, s:o, s:o, s:s}",
+        "name", workspace->name, "id", volume->id, "state", state_name(workspace, look), "size",
+        (json_int_t)volume->size, "stored", (json_int_t)status->local, "filesystem",
+        space_json(look), "path", workspace->mount.path, "read_only",
+        workspace->mount.read_only || look->read_only, "device", device, "worker",
+        worker_json(status), "waiting", "requests", (json_int_t)status->held, "seconds",
+        (double)status->held_ns / (double)CLOCK_NS_PER_S, "lazy", status->absent > 0, "fetch",
+        fetch_json(node, workspace, status), "incident", incident_json(volume), "created",
+        created.s);
 }
 
-static json_t *finish(const struct catalog_workspace *workspace, const struct look *look,
-                      struct err *err)
+static json_t *finish(struct node *node, const struct catalog_workspace *workspace,
+                      const struct look *look, struct err *err)
 {
-    json_t *json = look->rc == 0 ? describe(workspace, look) : NULL;
+    json_t *json = look->rc == 0 ? describe(node, workspace, look) : NULL;
     if (look->rc < 0)
         (void)err_wrap(err, look->rc, "workspace %s", workspace->name);
     else if (!json)
@@ -141,7 +160,7 @@ int workspace_json_each(struct node *node, const struct catalog_workspace *works
     look_at_each(node, workspaces, count, looks, ret_errs);
     int rc = look_at_places(node, workspaces, count, looks, err);
     for (size_t i = 0; i < count && rc == 0; i++)
-        ret[i] = finish(&workspaces[i], &looks[i], &ret_errs[i]);
+        ret[i] = finish(node, &workspaces[i], &looks[i], &ret_errs[i]);
     return rc;
 }
 

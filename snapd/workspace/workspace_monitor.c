@@ -3,6 +3,7 @@
 #include "cleanup.h"
 #include "log.h"
 #include "volumes.h"
+#include "workspace_fetch.h"
 #include "workspace_mend.h"
 #include "workspace_trim.h"
 #include "workspace_watch.h"
@@ -14,13 +15,14 @@ enum {
     MEND_SECONDS = 10,    /* between passes that nobody asked for */
     MEND_AGAIN_MS = 1000, /* and while something is left */
     TRIM_SECONDS = 60,
+    FETCH_MS = 1000,
 };
 
 struct workspace_monitor {
     struct node *node;
     struct workspace_watch *watch; /* of the first thread; owned */
     struct workspace_trim *trim;   /* of the third; owned */
-    pthread_t threads[3];
+    pthread_t threads[4];
     int started;
     atomic_bool stop;
     pthread_mutex_t lock;
@@ -97,6 +99,14 @@ static void *trim(void *arg)
     return NULL;
 }
 
+static void *fetch(void *arg)
+{
+    struct workspace_monitor *monitor = arg;
+    while (pause_ms(monitor, FETCH_MS, NULL))
+        workspace_fetch_pass(monitor->node);
+    return NULL;
+}
+
 static void free_monitor(struct workspace_monitor *monitor)
 {
     workspace_watch_free(monitor->watch);
@@ -142,7 +152,7 @@ static struct workspace_monitor *new_monitor(struct node *node)
 
 int workspace_monitor_start(struct node *node, struct workspace_monitor **ret, struct err *err)
 {
-    static void *(*const functions[])(void *) = {watch, mend, trim};
+    static void *(*const functions[])(void *) = {watch, mend, trim, fetch};
     struct workspace_monitor *monitor = new_monitor(node);
     if (!monitor)
         return err_errno(err, ENOMEM, "cannot watch the volumes");

@@ -172,18 +172,24 @@ static int mount_row(struct job *job, const struct request *request,
     return rc < 0 ? rc : fulfil(job, row->name, true, err);
 }
 
+int workspace_mount_at(struct job *job, const char *name, const char *path, bool read_only,
+                       struct err *err)
+{
+    const struct request request = {name, path, read_only};
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    int rc = catalog_workspace_get(job_node(job)->catalog, name, &row, err);
+    return rc == 0 ? mount_row(job, &request, &row, err) : rc;
+}
+
 static int mount(struct job *job, json_t **ret_result, struct err *err)
 {
     struct request request = {0};
-    cleanup_catalog_workspace struct catalog_workspace row = {0};
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = read_request(job, &request, err);
     if (rc == 0)
         rc = workspace_job_claim(job, request.name, &claim, err);
     if (rc == 0)
-        rc = catalog_workspace_get(job_node(job)->catalog, request.name, &row, err);
-    if (rc == 0)
-        rc = mount_row(job, &request, &row, err);
+        rc = workspace_mount_at(job, request.name, request.path, request.read_only, err);
     return rc < 0 ? workspace_job_failed(job, request.name, rc, err)
                   : workspace_job_result(job, request.name, ret_result, err);
 }

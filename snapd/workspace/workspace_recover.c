@@ -4,6 +4,7 @@
 #include "log.h"
 #include "workspace_internal.h"
 #include "workspace_pool.h"
+#include "workspace_view.h"
 
 enum {
     LOOK_MS = 100,
@@ -37,7 +38,7 @@ static int settle_claimed(void *arg, const char *name, bool dropped)
 static void begin_one(struct node *node, const struct catalog_workspace *workspace)
 {
     struct err failure = ERR_INIT;
-    int rc = id_check(workspace->name, "workspace name", &failure);
+    int rc = workspace_name_check(workspace->name, &failure);
     if (rc == 0 && workspace->volume.state != CATALOG_VOLUME_ATTACHED) {
         rc = workspace_has_job(node, workspace->name, &failure);
         if (rc == 1)

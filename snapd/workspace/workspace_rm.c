@@ -24,8 +24,7 @@ static int check_unused(struct node *node, const struct catalog_workspace *row, 
     return 0;
 }
 
-/* Up to here nothing was changed, from here on nothing brings it back. */
-static int mark_removing(struct node *node, const struct catalog_workspace *row, struct err *err)
+int workspace_mark_removing(struct node *node, const struct catalog_workspace *row, struct err *err)
 {
     struct catalog *catalog = node->catalog;
     const char *id = row->volume.id;
@@ -51,7 +50,7 @@ static int remove_one(struct job *job, const struct catalog_workspace *row, stru
     if (rc == 0)
         rc = job_settle(job, "remove", err);
     if (rc == 0)
-        rc = mark_removing(node, row, err);
+        rc = workspace_mark_removing(node, row, err);
     return rc == 0 ? workspace_discard(node, row, "workspace-removed", err) : rc;
 }
 

@@ -22,6 +22,7 @@ struct workspace_settings {
     uint64_t volume_iops;       /* requests a second of each volume */
     uint64_t volumes_bandwidth; /* the same of all volumes of the node together */
     uint64_t volumes_iops;
+    uint64_t hydration; /* bytes a second that each volume is filled with in the background */
 };
 
 static inline void workspace_settings_fill(struct workspace_settings *settings)

@@ -4,6 +4,9 @@
 #include "fault.h"
 #include "log.h"
 #include "workspace.h"
+#include "workspace_fetch.h"
+#include "workspace_fork.h"
+#include "workspace_view.h"
 
 #include <string.h>
 
@@ -12,7 +15,7 @@ int workspace_job_name(struct job *job, const char **ret, struct err *err)
     const char *name = NULL;
     int rc = json_doc_get_str(job_params(job), "name", "the request for a workspace", &name, err);
     if (rc == 0)
-        rc = id_check(name, "workspace name", err);
+        rc = workspace_name_check(name, err);
     if (rc == 0)
         *ret = name;
     return rc;
@@ -276,6 +279,9 @@ int workspace_bring_up(struct node *node, const char *id, const char *path, bool
     int rc = workspace_must_be_there(node, id, volumes_attach(node->volumes, id, err), err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.attached", err);
+    /* What follows may read, and waits then for what the remote has. */
+    if (rc == 0)
+        rc = workspace_fetch_ensure(node, id, err);
     if (rc == 0)
         rc = volumes_mount(node->volumes, id, path, read_only, check, ret, err);
     return rc == 0 ? FAULT_POINT("workspace.mounted", err) : rc;
@@ -378,5 +384,7 @@ int workspace_discard(struct node *node, const struct catalog_workspace *workspa
     int rc = volumes_remove(node->volumes, workspace->volume.id, err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.bytes-removed", err);
+    if (rc == 0)
+        workspace_fork_release(node, workspace->volume.id);
     return rc == 0 ? remove_rows(node, workspace, event, err) : rc;
 }

@@ -4,6 +4,7 @@
 #include "log.h"
 #include "workspace_disk.h"
 #include "workspace_internal.h"
+#include "workspace_view.h"
 
 /* Back to what it was, as somebody uses it or as it hangs: nothing has been taken away. */
 static void step_back(struct node *node, const struct catalog_workspace *row)
@@ -226,8 +227,11 @@ static int unmount(struct job *job, json_t **ret_result, struct err *err)
         rc = catalog_workspace_get(job_node(job)->catalog, name, &row, err);
     if (rc == 0)
         rc = unmount_row(job, &row, give_up, err);
-    return rc < 0 ? workspace_job_failed(job, name, rc, err)
-                  : workspace_job_result(job, name, ret_result, err);
+    if (rc == 0)
+        rc = workspace_job_result(job, name, ret_result, err);
+    if (rc == 0 && workspace_is_view(name))
+        rc = workspace_view_drop(job_node(job), name, err);
+    return rc < 0 ? workspace_job_failed(job, name, rc, err) : 0;
 }
 
 /* Writes back what is in memory, which may need the node's last bytes. */

@@ -9,6 +9,7 @@
 #include "remote_oci.h"
 #include "volumes.h"
 #include "workspace_claim.h"
+#include "workspace_fetch.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -108,6 +109,7 @@ static void open_volumes(struct site *site)
     struct err err = ERR_INIT;
     node->volumes_fd = make_dir(scratch, "volumes-data");
     node->workspaces = workspaces_new();
+    node->fetches = workspace_fetches_new();
     assert_non_null(node->workspaces);
     const struct volumes_options options = {.data_fd = node->volumes_fd,
                                             .data_path = scratch_path(scratch, "volumes-data"),
@@ -141,6 +143,7 @@ int site_teardown(void **state)
     server_stop(site->server);
     atomic_store(&site_shared.hold, false);
     engine_stop(site->node.engine);
+    workspace_fetches_free(site->node.fetches);
     volumes_close(site->node.volumes);
     workspaces_free(site->node.workspaces);
     close(site->node.volumes_fd);

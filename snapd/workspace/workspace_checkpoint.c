@@ -1,0 +1,213 @@
+#include "workspace_checkpoint.h"
+
+#include "log.h"
+#include "workspace_checkpoint_work.h"
+
+#include <string.h>
+
+enum {
+    MS_NS = 1000000,
+};
+
+int checkpoint_work_ask(void *arg, uint64_t done, uint64_t total)
+{
+    struct checkpoint_work *work = arg;
+    struct err ignored = ERR_INIT;
+    (void)done, (void)total;
+    if (job_stop(work->job, &ignored) == 0)
+        return 0;
+    atomic_store(&work->stopped, true);
+    return -1;
+}
+
+static int read_request(struct checkpoint_work *work, struct err *err)
+{
+    const char *consistency = "sync";
+    int rc = workspace_job_name(work->job, &work->name, err);
+    if (rc == 0)
+        rc = json_doc_opt_str(job_params(work->job), "consistency", "the request for a checkpoint",
+                              &consistency, err);
+    if (rc < 0)
+        return rc;
+    work->sync = strcmp(consistency, "sync") == 0;
+    if (work->sync || strcmp(consistency, "none") == 0)
+        return 0;
+    return err_fail(err, ERR_INVALID, "the consistency of a checkpoint is sync or none, not '%s'",
+                    consistency);
+}
+
+static void tell_not_detached(const struct checkpoint_work *work, const struct err *why)
+{
+    log_event(LOG_WARN, "workspace-not-detached", "workspace", work->name, "error", why->text,
+              NULL);
+}
+
+static int detach_volume(struct checkpoint_work *work, struct err *err)
+{
+    return volumes_detach(work->node->volumes, work->row.volume.id, WORKSPACE_DETACH_MS, err);
+}
+
+/* Unless somebody has begun to use it, who found it attached. */
+static void detach_unused(struct checkpoint_work *work)
+{
+    struct node *node = work->node;
+    struct err why = ERR_INIT;
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    cleanup_workspace_claim struct workspace_claim claim = {0};
+    int rc = workspace_claim_try(node->workspaces, work->name, &why);
+    if (rc == 0)
+        rc = workspace_claim_wait(node->workspaces, work->name, job_stop, work->job, &why);
+    if (rc >= 0)
+        claim = (struct workspace_claim){.workspaces = node->workspaces, .name = work->name};
+    if (rc >= 0)
+        rc = catalog_workspace_get(node->catalog, work->name, &row, &why);
+    if (rc == 0 && !row.wanted && row.volume.state == CATALOG_VOLUME_DETACHED)
+        rc = detach_volume(work, &why);
+    if (rc < 0 && why.code != ERR_NOT_FOUND)
+        tell_not_detached(work, &why);
+}
+
+static void detach(struct checkpoint_work *work)
+{
+    struct err why = ERR_INIT;
+    if (!work->claimed)
+        detach_unused(work);
+    else if (detach_volume(work, &why) < 0)
+        tell_not_detached(work, &why);
+}
+
+static json_t *result_of(const struct checkpoint_work *work)
+{
+    const struct checkpoint_written *written = &work->written;
+    struct digest_text digest = digest_format(&written->digest);
+    cleanup_free char *reference =
+        workspace_line_reference(work->node, work->line.lineage, &written->digest);
+    uint64_t generation = written->unchanged ? checkpoint_config_of(work->parent)->generation
+                                             : work->config.generation;
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:s?, s:b, s:b, s:s, s:s?, s:s, s:I, s:I, s:{s:I, s:I, s:I},"
+        " s:{s:I, s:f, s:I}}",
+        "name", work->name, "id", work->row.volume.id, "checkpoint", digest.s, "reference",
+        reference ? reference : "", "generation", (json_int_t)generation, "parent",
+        work->parent && !written->unchanged ? workspace_line_base(&work->line) : NULL, "unchanged",
+        written->unchanged, "diverged", work->diverged, "durability",
+        catalog_durability_name(CATALOG_PUSHED), "tag", written->unchanged ? NULL : work->tag,
+        "consistency", work->sync ? "sync" : "none", "bytes_new", (json_int_t)written->bytes_new,
+        "bytes_total", (json_int_t)written->bytes_total, "chunks", "read",
+        (json_int_t)written->chunks_read, "stored", (json_int_t)written->chunks_new, "all",
+        (json_int_t)written->chunks, "ms", "sync", (json_int_t)(work->epoch.synced_ns / MS_NS),
+        "cut", (double)work->epoch.cut_ns / MS_NS, "store",
+        (json_int_t)((clock_now_ns() - work->begun_ns) / MS_NS));
+}
+
+static void free_work(struct checkpoint_work *work)
+{
+    if (work->row.volume.id)
+        volumes_epoch_end(work->node->volumes, work->row.volume.id, &work->epoch);
+    if (work->attached)
+        detach(work);
+    checkpoint_free(work->parent);
+    checkpoint_written_free(&work->written);
+    free(work->repository);
+    catalog_line_free(&work->line);
+    catalog_workspace_free(&work->row);
+}
+#define cleanup_work cleanup_with(free_work)
+
+/* With the claim: nobody attaches, mounts or detaches meanwhile. */
+static int take_epoch(struct checkpoint_work *work, struct err *err)
+{
+    cleanup_workspace_claim struct workspace_claim claim = {0};
+    int rc = job_mark(work->job, "look", err);
+    if (rc == 0)
+        rc = checkpoint_work_look(work, err);
+    if (rc == 0)
+        rc = workspace_job_claim(work->job, work->name, &claim, err);
+    if (rc == 0)
+        rc = checkpoint_work_read_row(work, err);
+    if (rc == 0)
+        rc = job_mark(work->job, "cut", err);
+    return rc == 0 ? checkpoint_work_cut(work, err) : rc;
+}
+
+static int keep_epoch(struct checkpoint_work *work, struct err *err)
+{
+    work->begun_ns = clock_now_ns();
+    int rc = job_mark(work->job, "store", err);
+    if (rc == 0)
+        rc = checkpoint_work_store(work, err);
+    if (rc == 0)
+        rc = checkpoint_work_record(work, err);
+    if (rc == 0)
+        volumes_epoch_clean(work->node->volumes, work->row.volume.id, &work->epoch);
+    return rc;
+}
+
+/* What is told to end says so in words of its own. */
+static int why_stopped(const struct checkpoint_work *work, int rc, struct err *err)
+{
+    if (rc >= 0 || !atomic_load(&work->stopped))
+        return rc;
+    err_clear(err);
+    return job_stop(work->job, err);
+}
+
+int workspace_checkpoint_take(struct job *job, const char *name,
+                              enum catalog_checkpoint_reason reason, struct digest *ret,
+                              struct err *err)
+{
+    cleanup_work struct checkpoint_work work = {.job = job,
+                                                .node = job_node(job),
+                                                .name = name,
+                                                .claimed = true,
+                                                .reason = reason,
+                                                .epoch = {.dir_fd = -1, .live_fd = -1}};
+    int rc = checkpoint_work_look(&work, err);
+    if (rc == 0)
+        rc = checkpoint_work_cut(&work, err);
+    if (rc == 0)
+        rc = keep_epoch(&work, err);
+    if (rc < 0)
+        return err_wrap(err, why_stopped(&work, rc, err), "cannot checkpoint workspace %s", name);
+    *ret = work.written.digest;
+    return 0;
+}
+
+static int run(struct job *job, json_t **ret_result, struct err *err)
+{
+    cleanup_work struct checkpoint_work work = {
+        .job = job, .node = job_node(job), .epoch = {.dir_fd = -1, .live_fd = -1}};
+    int rc = read_request(&work, err);
+    if (rc < 0)
+        return rc;
+    rc = take_epoch(&work, err);
+    if (rc == 0)
+        rc = keep_epoch(&work, err);
+    if (rc < 0)
+        return err_wrap(err, why_stopped(&work, rc, err), "cannot checkpoint workspace %s",
+                        work.name);
+    *ret_result = result_of(&work);
+    return *ret_result ? 0 : err_errno(err, ENOMEM, "cannot describe the checkpoint");
+}
+
+const struct job_kind workspace_checkpoint_job = {
+    .name = "workspace.checkpoint", .run = run, .remote = true};
+
+json_t *workspace_checkpoint_json(const struct node *node,
+                                  const struct catalog_checkpoint *checkpoint, bool is_head)
+{
+    struct digest digest;
+    struct clock_text created = clock_format(checkpoint->created_ns);
+    cleanup_free char *reference =
+        digest_parse(checkpoint->digest, &digest, NULL) == 0
+            ? workspace_line_reference(node, checkpoint->lineage, &digest)
+            : NULL;
+    return json_pack("{s:s, s:s?, s:I, s:s, s:s?, s:b, s:b, s:s, s:s?, s:s, s:I, s:I, s:s}",
+                     "checkpoint", checkpoint->digest, "reference", reference, "generation",
+                     (json_int_t)checkpoint->generation, "node", checkpoint->node, "parent",
+                     checkpoint->parent, "diverged", checkpoint->diverged, "head", is_head,
+                     "reason", catalog_checkpoint_reason_name(checkpoint->reason), "tag",
+                     checkpoint->tag, "durability", catalog_durability_name(checkpoint->durability),
+                     "bytes_new", (json_int_t)checkpoint->bytes_new, "bytes_total",
+                     (json_int_t)checkpoint->bytes_total, "created", created.s);
+}

@@ -1,0 +1,169 @@
+/* The cut, and from there into the remote and the catalog. */
+#include "workspace_checkpoint_work.h"
+
+#include "fault.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+enum {
+    EXT4_UUID_AT = 1024 + 0x68, /* s_uuid, in the first block of the volume */
+};
+
+static int make_token(uint64_t *ret, struct err *err)
+{
+    do {
+        if (getrandom(ret, sizeof *ret, 0) != sizeof *ret)
+            return err_errno(err, errno, "cannot get random bytes");
+    } while (*ret == 0);
+    return 0;
+}
+
+static int attach(struct checkpoint_work *work, struct err *err)
+{
+    const char *id = work->row.volume.id;
+    struct volume_status status = {0};
+    int rc = volumes_status(work->node->volumes, id, &status, err);
+    if (rc < 0)
+        return workspace_must_be_there(work->node, id, rc, err);
+    rc = workspace_line_check(&work->line, &status.base, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "workspace %s", work->name);
+    if (status.attached)
+        return 0;
+    rc = volumes_attach(work->node->volumes, id, err);
+    work->attached = rc == 0;
+    return rc;
+}
+
+/* A checkpoint of its own needs all of the volume, for which an epoch of the other kind is kept. */
+int checkpoint_work_cut(struct checkpoint_work *work, struct err *err)
+{
+    const struct catalog_workspace *row = &work->row;
+    bool whole = !work->parent;
+    uint64_t token;
+    int rc = attach(work, err);
+    if (rc == 0)
+        rc = FAULT_POINT("checkpoint.attached", err);
+    if (rc == 0)
+        rc = make_token(&token, err);
+    if (rc == 0)
+        rc = volumes_epoch_cut(work->node->volumes, row->volume.id, token,
+                               LIVE_USE_CHECKPOINT | (whole ? LIVE_USE_VIEW : 0),
+                               work->sync && !work->claimed && row->wanted ? row->mount.path : NULL,
+                               &work->epoch, err);
+    return rc == 0 ? FAULT_POINT("checkpoint.cut", err) : rc;
+}
+
+/* --- storing --- */
+
+static void fill_config(struct checkpoint_work *work)
+{
+    struct checkpoint_config *config = &work->config;
+    const char *node = work->node->id;
+    *config = (struct checkpoint_config){.generation = (uint64_t)work->line.generation + 1,
+                                         .token = (uint64_t)work->line.token,
+                                         .created_ns = clock_wall_ns(&work->node->clock)};
+    if (work->has_head && work->head.generation >= config->generation)
+        config->generation = work->head.generation + 1;
+    (void)snprintf(config->volume, sizeof config->volume, "%s", work->row.volume.id);
+    (void)snprintf(config->lineage, sizeof config->lineage, "%s", work->line.lineage);
+    (void)snprintf(config->node, sizeof config->node, "%s", node);
+    struct checkpoint_tag tag = {.kind =
+                                     work->diverged ? CHECKPOINT_TAG_DIVERGED : CHECKPOINT_TAG_KEPT,
+                                 .generation = config->generation};
+    memcpy(tag.volume, config->volume, sizeof tag.volume);
+    checkpoint_tag_node(node, tag.node);
+    checkpoint_tag_format(&tag, work->tag);
+}
+
+/* Of checkpoint_write: after the last read it is known whether all that was read is of the epoch.
+ */
+static int progress(void *arg, uint64_t chunks, uint64_t bytes, struct err *err)
+{
+    struct checkpoint_work *work = arg;
+    (void)chunks;
+    int rc = job_progress(work->job, bytes, 0, "bytes", err);
+    return rc < 0 ? rc
+                  : volumes_epoch_is_whole(work->node->volumes, work->row.volume.id, &work->epoch,
+                                           err);
+}
+
+/* What the superblock says, which a fork has taken over of its source until it was mounted. */
+static int read_uuid(struct checkpoint_work *work, struct err *err)
+{
+    struct epoch_chunk what;
+    uint8_t *uuid = work->config.uuid;
+    cleanup_free uint8_t *buffer = aligned_alloc(VOLUME_BLOCK, VOLUME_CHUNK);
+    if (!buffer)
+        return err_errno(err, ENOMEM, "cannot read the superblock");
+    int rc = epoch_reader_read(&work->epoch.reader, 0, buffer, &what, err);
+    if (rc < 0)
+        return rc;
+    if (what.state == VOLUME_ABSENT && !(what.mask & 1)) {
+        if (work->parent)
+            memcpy(uuid, checkpoint_config_of(work->parent)->uuid, VOLUME_UUID_LEN);
+        return 0;
+    }
+    memcpy(uuid, buffer + EXT4_UUID_AT, VOLUME_UUID_LEN);
+    return 0;
+}
+
+int checkpoint_work_store(struct checkpoint_work *work, struct err *err)
+{
+    struct workspace_checkpoint_source chunks = {.epoch = &work->epoch, .whole = !work->parent};
+    const struct checkpoint_source source = workspace_checkpoint_source(&chunks);
+    fill_config(work);
+    int rc = read_uuid(work, err);
+    if (rc < 0)
+        return rc;
+    const struct checkpoint_write write = {.remote = work->node->remote,
+                                           .repository = work->repository,
+                                           .tag = work->tag,
+                                           .parent = work->parent,
+                                           .temp_fd = work->node->temp_fd,
+                                           .key = work->node->trust_key,
+                                           .config = work->config,
+                                           .stop = checkpoint_work_ask,
+                                           .stop_arg = work,
+                                           .progress = progress,
+                                           .progress_arg = work};
+    rc = checkpoint_write(&write, &source, &work->written, err);
+    return rc == 0 ? FAULT_POINT("checkpoint.stored", err) : rc;
+}
+
+int checkpoint_work_record(struct checkpoint_work *work, struct err *err)
+{
+    struct node *node = work->node;
+    struct digest_text digest = digest_format(&work->written.digest);
+    const struct catalog_checkpoint row = {
+        .digest = digest.s,
+        .volume = work->row.volume.id,
+        .lineage = work->line.lineage,
+        .generation = (int64_t)work->config.generation,
+        .node = (char *)node->id,
+        .token = work->line.token,
+        .parent = work->parent ? (char *)workspace_line_base(&work->line) : NULL,
+        .diverged = work->diverged,
+        .reason = work->reason,
+        .tag = work->tag,
+        .durability = CATALOG_PUSHED,
+        .remote = node->remote->url,
+        .bytes_new = (int64_t)work->written.bytes_new,
+        .bytes_total = (int64_t)work->written.bytes_total,
+    };
+    if (work->written.unchanged)
+        return 0;
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    if (!work->claimed) /* else it is a step of something larger, which settles by itself */
+        rc = job_settle(work->job, "record", err);
+    if (rc == 0)
+        rc = catalog_checkpoint_add(node->catalog, &row, true, err);
+    if (rc == 0)
+        workspace_event(node, work->diverged ? "checkpoint-diverged" : "checkpoint-stored",
+                        work->name, digest.s);
+    rc = catalog_end(node->catalog, rc, err);
+    return rc == 0 ? FAULT_POINT("checkpoint.recorded", err) : rc;
+}

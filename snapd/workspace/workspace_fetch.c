@@ -1,0 +1,294 @@
+#include "workspace_fetch.h"
+
+#include "catalog_volume.h"
+#include "cleanup.h"
+#include "log.h"
+#include "volumes.h"
+#include "workspace_line.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* One volume's. */
+struct fetch {
+    struct fetch *next; /* lock of the table */
+    unsigned users;     /* the same */
+    char id[VOLUME_ID_LEN + 1];
+    uint64_t life; /* of the volume */
+    struct volume_fetch *fetch;
+
+    const struct node *node;
+    char *lineage; /* owned, as the next */
+    char *digest;  /* of the checkpoint */
+    pthread_mutex_t lock;
+    struct checkpoint *checkpoint; /* NULL: nobody has read yet; lock */
+};
+
+struct workspace_fetches {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* `users` */
+    struct fetch *first;
+};
+
+/* --- where the bytes come from --- */
+
+/* One opens it, the others wait for him: each of them needs it. */
+static int open_checkpoint(struct fetch *fetch, remote_progress stop, void *arg,
+                           struct checkpoint **ret, struct err *err)
+{
+    int rc = 0;
+    (void)pthread_mutex_lock(&fetch->lock);
+    if (!fetch->checkpoint)
+        rc = workspace_line_open(fetch->node, fetch->lineage, fetch->digest, stop, arg,
+                                 &fetch->checkpoint, err);
+    *ret = fetch->checkpoint;
+    (void)pthread_mutex_unlock(&fetch->lock);
+    return rc;
+}
+
+static int read_chunks(void *arg, const uint64_t *chunks, size_t count, remote_progress stop,
+                       void *stop_arg, volume_fetch_take *take, void *take_arg, struct err *err)
+{
+    struct checkpoint *checkpoint;
+    int rc = open_checkpoint(arg, stop, stop_arg, &checkpoint, err);
+    return rc < 0 ? rc
+                  : checkpoint_read(checkpoint, chunks, count, stop, stop_arg, take, take_arg, err);
+}
+
+static int first_chunks(void *arg, remote_progress stop, void *stop_arg, const uint32_t **ret,
+                        size_t *ret_count, struct err *err)
+{
+    struct checkpoint *checkpoint;
+    int rc = open_checkpoint(arg, stop, stop_arg, &checkpoint, err);
+    if (rc < 0)
+        return rc;
+    *ret = checkpoint_config_of(checkpoint)->touched;
+    *ret_count = checkpoint_config_of(checkpoint)->touched_count;
+    return 0;
+}
+
+/* --- one of them --- */
+
+static void free_fetch(struct fetch *fetch)
+{
+    if (!fetch)
+        return;
+    volume_fetch_stop(fetch->fetch);
+    checkpoint_free(fetch->checkpoint);
+    free(fetch->lineage);
+    free(fetch->digest);
+    (void)pthread_mutex_destroy(&fetch->lock);
+    free(fetch);
+}
+
+static struct fetch *new_fetch(const struct node *node, const char *id,
+                               const struct catalog_line *line)
+{
+    struct fetch *fetch = calloc(1, sizeof *fetch);
+    if (!fetch)
+        return NULL;
+    (void)pthread_mutex_init(&fetch->lock, NULL);
+    (void)snprintf(fetch->id, sizeof fetch->id, "%s", id);
+    fetch->node = node;
+    fetch->lineage = strdup(line->lineage);
+    fetch->digest = strdup(line->parent);
+    if (fetch->lineage && fetch->digest)
+        return fetch;
+    free_fetch(fetch);
+    return NULL;
+}
+
+static int start(struct node *node, const char *id, const struct catalog_line *line,
+                 struct fetch **ret, struct err *err)
+{
+    struct volumes_fetch_fds fds = {.live_fd = -1};
+    struct fetch *fetch = new_fetch(node, id, line);
+    if (!fetch)
+        return err_errno(err, ENOMEM, "cannot fetch volume %s", id);
+    int rc = volumes_fetch_fds(node->volumes, id, &fds, err);
+    if (rc == 0) {
+        uint64_t limit = node->volume.hydration;
+        const struct volume_fetch_options options = {
+            .workers_fd = fds.workers_fd,
+            .id = id,
+            .live_fd = fds.live_fd,
+            .source = {.read = read_chunks, .first = first_chunks, .arg = fetch},
+            .background_bytes = limit ? limit : UINT64_MAX};
+        fetch->life = fds.life;
+        rc = volume_fetch_start(&options, &fetch->fetch, err);
+        cleanup_fdp(&fds.live_fd);
+    }
+    if (rc < 0) {
+        free_fetch(fetch);
+        return rc;
+    }
+    *ret = fetch;
+    return 0;
+}
+
+/* --- the table --- */
+
+struct workspace_fetches *workspace_fetches_new(void)
+{
+    struct workspace_fetches *fetches = calloc(1, sizeof *fetches);
+    if (fetches) {
+        (void)pthread_mutex_init(&fetches->lock, NULL);
+        (void)pthread_cond_init(&fetches->changed, NULL);
+    }
+    return fetches;
+}
+
+void workspace_fetches_free(struct workspace_fetches *fetches)
+{
+    if (!fetches)
+        return;
+    while (fetches->first) {
+        struct fetch *fetch = fetches->first;
+        fetches->first = fetch->next;
+        free_fetch(fetch);
+    }
+    (void)pthread_cond_destroy(&fetches->changed);
+    (void)pthread_mutex_destroy(&fetches->lock);
+    free(fetches);
+}
+
+static struct fetch **find(struct workspace_fetches *fetches, const char *id)
+{
+    struct fetch **at = &fetches->first;
+    while (*at && strcmp((*at)->id, id) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct fetch *hold(struct workspace_fetches *fetches, const char *id)
+{
+    (void)pthread_mutex_lock(&fetches->lock);
+    struct fetch *fetch = *find(fetches, id);
+    if (fetch)
+        fetch->users++;
+    (void)pthread_mutex_unlock(&fetches->lock);
+    return fetch;
+}
+
+static void let_go(struct workspace_fetches *fetches, struct fetch *fetch)
+{
+    (void)pthread_mutex_lock(&fetches->lock);
+    fetch->users--;
+    (void)pthread_cond_broadcast(&fetches->changed);
+    (void)pthread_mutex_unlock(&fetches->lock);
+}
+
+/* Of this life of the volume, or of any (0). */
+static void end(struct workspace_fetches *fetches, const char *id, uint64_t but_life)
+{
+    (void)pthread_mutex_lock(&fetches->lock);
+    struct fetch **at = find(fetches, id);
+    struct fetch *fetch = *at;
+    if (fetch && fetch->life == but_life)
+        fetch = NULL;
+    if (fetch) {
+        *at = fetch->next;
+        while (fetch->users > 0)
+            (void)pthread_cond_wait(&fetches->changed, &fetches->lock);
+    }
+    (void)pthread_mutex_unlock(&fetches->lock);
+    free_fetch(fetch);
+}
+
+/* Two may have made one at the same time. */
+static void add(struct workspace_fetches *fetches, struct fetch *fetch)
+{
+    (void)pthread_mutex_lock(&fetches->lock);
+    bool late = *find(fetches, fetch->id) != NULL;
+    if (!late) {
+        fetch->next = fetches->first;
+        fetches->first = fetch;
+    }
+    (void)pthread_mutex_unlock(&fetches->lock);
+    if (late)
+        free_fetch(fetch);
+}
+
+static bool has(struct workspace_fetches *fetches, const char *id)
+{
+    (void)pthread_mutex_lock(&fetches->lock);
+    bool found = *find(fetches, id) != NULL;
+    (void)pthread_mutex_unlock(&fetches->lock);
+    return found;
+}
+
+static int fail_no_base(const char *id, struct err *err)
+{
+    return err_fail(err, ERR_DAMAGED,
+                    "volume %s lacks chunks, and the catalog knows no checkpoint that has them",
+                    id);
+}
+
+int workspace_fetch_ensure(struct node *node, const char *id, struct err *err)
+{
+    struct volume_status status = {0};
+    cleanup_catalog_line struct catalog_line line = {0};
+    struct fetch *fetch = NULL;
+    int rc = volumes_status(node->volumes, id, &status, err);
+    if (rc < 0)
+        return rc;
+    bool needed = status.attached && !status.dead && status.absent > 0;
+    end(node->fetches, id, needed ? status.life : 0);
+    if (!needed || has(node->fetches, id))
+        return 0;
+    rc = catalog_line_get(node->catalog, id, &line, err);
+    if (rc == 0)
+        rc = workspace_line_check(&line, &status.base, err);
+    if (rc == 0 && !line.parent)
+        rc = fail_no_base(id, err);
+    if (rc == 0)
+        rc = start(node, id, &line, &fetch, err);
+    if (rc == 0)
+        add(node->fetches, fetch);
+    return rc < 0 ? err_wrap(err, rc, "cannot fetch what volume %s lacks", id) : 0;
+}
+
+void workspace_fetch_end(struct node *node, const char *id)
+{
+    end(node->fetches, id, 0);
+}
+
+void workspace_fetch_pass(struct node *node)
+{
+    struct catalog_volume *volumes = NULL;
+    size_t count = 0;
+    struct err err = ERR_INIT;
+    if (catalog_volume_list(node->catalog, &volumes, &count, &err) < 0) {
+        log_event(LOG_WARN, "fetch-pass-failed", "error", err.text, NULL);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct err why = ERR_INIT;
+        if (workspace_fetch_ensure(node, volumes[i].id, &why) < 0 && why.code != ERR_NOT_FOUND &&
+            why.code != ERR_CONFLICT)
+            log_event(LOG_WARN, "fetch-not-started", "volume", volumes[i].id, "error", why.text,
+                      NULL);
+        catalog_volume_free(&volumes[i]);
+    }
+    free(volumes);
+}
+
+bool workspace_fetch_look(struct node *node, const char *id, struct volume_fetch_status *ret)
+{
+    struct fetch *fetch = hold(node->fetches, id);
+    if (!fetch)
+        return false;
+    volume_fetch_look(fetch->fetch, ret);
+    let_go(node->fetches, fetch);
+    return true;
+}
+
+size_t workspace_fetch_touched(struct node *node, const char *id, uint32_t *ret, size_t max)
+{
+    struct fetch *fetch = hold(node->fetches, id);
+    if (!fetch)
+        return 0;
+    size_t count = volume_fetch_touched(fetch->fetch, ret, max);
+    let_go(node->fetches, fetch);
+    return count;
+}

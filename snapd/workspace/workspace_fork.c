@@ -1,0 +1,192 @@
+#include "workspace_fork.h"
+
+#include "checkpoint_tag.h"
+#include "cleanup.h"
+#include "fault.h"
+#include "log.h"
+#include "volumes.h"
+#include "workspace_create.h"
+#include "workspace_internal.h"
+#include "workspace_line.h"
+
+#include <string.h>
+
+/* What the work has; all is owned. */
+struct fork {
+    struct job *job;
+    struct job_asker asker;
+    struct workspace_source source;
+    struct checkpoint *checkpoint;
+};
+
+static void free_fork(struct fork *fork)
+{
+    workspace_source_free(&fork->source);
+    checkpoint_free(fork->checkpoint);
+}
+#define cleanup_fork cleanup_with(free_fork)
+
+static void hold_tag(const char *source, const char *fork, char ret[CHECKPOINT_TAG_MAX])
+{
+    struct checkpoint_tag tag = {.kind = CHECKPOINT_TAG_HOLD};
+    (void)snprintf(tag.volume, sizeof tag.volume, "%s", source);
+    (void)snprintf(tag.node, sizeof tag.node, "%s", fork);
+    checkpoint_tag_format(&tag, ret);
+}
+
+/* Before anything stands on it: whoever removes checkpoints meanwhile finds the tag. */
+static int hold(struct fork *fork, struct node *node, const char *volume, struct err *err)
+{
+    char tag[CHECKPOINT_TAG_MAX];
+    cleanup_remote_manifest struct remote_manifest index = {0};
+    cleanup_free char *repository = workspace_line_repository(node, fork->source.lineage);
+    if (!repository)
+        return err_errno(err, ENOMEM, "cannot hold the checkpoint");
+    hold_tag(checkpoint_config_of(fork->checkpoint)->volume, volume, tag);
+    int rc = remote_manifest_get_or_stop(node->remote, repository, fork->source.digest,
+                                         job_asker_ask, &fork->asker, &index, err);
+    if (rc == 0)
+        rc = remote_manifest_put_or_stop(node->remote, repository, tag, NULL, index.bytes,
+                                         index.len, job_asker_ask, &fork->asker, NULL, err);
+    return rc == 0 ? FAULT_POINT("workspace.fork-held", err) : rc;
+}
+
+/* workspace_creation.make */
+static int make(void *arg, struct node *node, const struct workspace_creation *creation,
+                struct err *err)
+{
+    struct fork *fork = arg;
+    const struct volume_base base = workspace_line_volume_base(fork->checkpoint);
+    cleanup_checkpoint_walk struct checkpoint_walk walk = {.leaf = NULL};
+    int rc = hold(fork, node, creation->volume, err);
+    if (rc == 0)
+        rc = checkpoint_walk_begin(fork->checkpoint, job_asker_ask, &fork->asker, &walk, err);
+    if (rc < 0)
+        return rc;
+    rc = volumes_create_from(node->volumes, creation->volume, creation->size, &base,
+                             checkpoint_walk_next, &walk, err);
+    return workspace_line_walked(&walk, rc, err);
+}
+
+static int open_source(struct fork *fork, struct err *err)
+{
+    const char *from = NULL;
+    struct node *node = job_node(fork->job);
+    int rc =
+        json_doc_get_str(job_params(fork->job), "from", "the request for a workspace", &from, err);
+    if (rc == 0)
+        rc = workspace_source_find(node, from, &fork->source, err);
+    if (rc == 0)
+        rc = job_mark(fork->job, "open", err);
+    if (rc == 0)
+        rc = workspace_line_open(node, fork->source.lineage, fork->source.digest, job_asker_ask,
+                                 &fork->asker, &fork->checkpoint, err);
+    return rc;
+}
+
+int workspace_fork_make(struct job *job, json_t **ret_result, struct err *err)
+{
+    cleanup_fork struct fork fork = {.job = job, .asker = {.job = job}};
+    struct workspace_creation creation = {.make = make, .arg = &fork};
+    int rc = workspace_job_name(job, &creation.name, err);
+    if (rc == 0)
+        rc = workspace_create_id(job, creation.volume, err);
+    if (rc == 0)
+        rc = open_source(&fork, err);
+    if (rc < 0 && err && creation.volume[0])
+        workspace_create_undo(job_node(job), &creation, err);
+    if (rc == 0) {
+        creation.size = checkpoint_config_of(fork.checkpoint)->size;
+        creation.lineage = fork.source.lineage;
+        creation.parent = fork.source.digest;
+        rc = workspace_create_run(job, &creation, ret_result, err);
+    }
+    return job_asker_end(&fork.asker, rc, err);
+}
+
+const struct job_kind workspace_fork_job = {
+    .name = "workspace.fork", .run = workspace_fork_make, .remote = true};
+
+/* --- the end of a fork --- */
+
+struct release {
+    const char *volume;
+    const char *lineage;
+    const char *checkpoint;
+};
+
+static int read_release(const struct job *job, struct release *ret, struct err *err)
+{
+    static const char what[] = "the request to let go of a checkpoint";
+    const json_t *params = job_params(job);
+    int rc = json_doc_get_str(params, "volume", what, &ret->volume, err);
+    if (rc == 0)
+        rc = json_doc_get_str(params, "lineage", what, &ret->lineage, err);
+    return rc == 0 ? json_doc_get_str(params, "checkpoint", what, &ret->checkpoint, err) : rc;
+}
+
+static int take_hold(struct node *node, const struct release *release, remote_progress stop,
+                     void *arg, struct err *err)
+{
+    char tag[CHECKPOINT_TAG_MAX];
+    struct digest digest;
+    cleanup_remote_manifest struct remote_manifest manifest = {0};
+    cleanup_checkpoint_index struct checkpoint_index index = {.lists = NULL};
+    cleanup_free char *repository = workspace_line_repository(node, release->lineage);
+    if (!repository)
+        return err_errno(err, ENOMEM, "cannot let go of the checkpoint");
+    int rc = digest_parse(release->checkpoint, &digest, err);
+    if (rc == 0)
+        rc = remote_manifest_get_or_stop(node->remote, repository, release->checkpoint, stop, arg,
+                                         &manifest, err);
+    if (rc == 0)
+        rc = checkpoint_index_decode(manifest.bytes, manifest.len, &index, err);
+    if (rc < 0)
+        return rc;
+    hold_tag(index.volume, release->volume, tag);
+    return remote_tag_delete(node->remote, repository, tag, &digest, stop, arg, err);
+}
+
+/* What is gone already, checkpoint or tag, needs no letting go. */
+static int run_release(struct job *job, json_t **ret_result, struct err *err)
+{
+    struct release release = {0};
+    struct err why = ERR_INIT;
+    struct job_asker asker = {.job = job};
+    int rc = read_release(job, &release, err);
+    if (rc < 0)
+        return rc;
+    rc = take_hold(job_node(job), &release, job_asker_ask, &asker, &why);
+    if (rc < 0 && why.code != ERR_NOT_FOUND)
+        return job_asker_end(&asker, err_pass(err, rc, &why), err);
+    *ret_result = json_pack("{s:s}", "volume", release.volume);
+    return 0;
+}
+
+const struct job_kind workspace_release_job = {
+    .name = "workspace.release", .run = run_release, .remote = true};
+
+static int submit_release(struct node *node, const char *volume, struct err *err)
+{
+    char object[WORKSPACE_OBJECT_MAX];
+    cleanup_catalog_line struct catalog_line line = {0};
+    cleanup_free char *id = NULL;
+    int rc = catalog_line_get(node->catalog, volume, &line, err);
+    if (rc < 0 || !line.parent)
+        return rc;
+    cleanup_json json_t *params = json_pack("{s:s, s:s, s:s}", "volume", volume, "lineage",
+                                            line.lineage, "checkpoint", line.parent);
+    if (!params)
+        return err_errno(err, ENOMEM, "cannot let go of the checkpoint");
+    (void)snprintf(object, sizeof object, "volume:%s", volume);
+    const struct job_request request = {
+        .kind = workspace_release_job.name, .object = object, .key = object, .params = params};
+    return engine_submit(node->engine, &request, &id, err);
+}
+
+void workspace_fork_release(struct node *node, const char *volume)
+{
+    struct err why = ERR_INIT;
+    if (submit_release(node, volume, &why) < 0 && why.code != ERR_NOT_FOUND)
+        log_event(LOG_WARN, "checkpoint-still-held", "volume", volume, "error", why.text, NULL);
+}

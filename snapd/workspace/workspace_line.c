@@ -1,0 +1,82 @@
+#include "workspace_line.h"
+
+#include "cleanup.h"
+
+#include <string.h>
+
+static char *name_of(const char *lineage)
+{
+    char *name = NULL;
+    return asprintf(&name, "volumes/%s", lineage) < 0 ? NULL : name;
+}
+
+char *workspace_line_repository(const struct node *node, const char *lineage)
+{
+    cleanup_free char *name = name_of(lineage);
+    return name ? remote_repository(node->remote, name) : NULL;
+}
+
+char *workspace_line_reference(const struct node *node, const char *lineage,
+                               const struct digest *digest)
+{
+    cleanup_free char *repository = workspace_line_repository(node, lineage);
+    return repository ? remote_reference(node->remote, repository, digest) : NULL;
+}
+
+int workspace_line_open(const struct node *node, const char *lineage, const char *digest,
+                        remote_progress stop, void *arg, struct checkpoint **ret, struct err *err)
+{
+    cleanup_free char *repository = workspace_line_repository(node, lineage);
+    if (!repository)
+        return err_errno(err, ENOMEM, "cannot open checkpoint %s", digest);
+    const struct checkpoint_options options = {
+        .remote = node->remote, .repository = repository, .key = node->trust_key};
+    struct checkpoint *checkpoint = NULL;
+    int rc = checkpoint_open(&options, digest, stop, arg, &checkpoint, err);
+    if (rc < 0)
+        return rc;
+    if (strcmp(checkpoint_config_of(checkpoint)->lineage, lineage) != 0) {
+        rc = err_fail(err, ERR_DAMAGED, "checkpoint %s in %s is of lineage %s", digest, repository,
+                      checkpoint_config_of(checkpoint)->lineage);
+        checkpoint_free(checkpoint);
+        return rc;
+    }
+    *ret = checkpoint;
+    return 0;
+}
+
+const char *workspace_line_base(const struct catalog_line *line)
+{
+    return line->head ? line->head : line->parent;
+}
+
+int workspace_line_check(const struct catalog_line *line, const struct volume_base *base,
+                         struct err *err)
+{
+    struct digest_text digest = digest_format(&base->checkpoint);
+    bool made = base->lineage[0] != '\0';
+    if (made == (line->parent != NULL) && (!made || (strcmp(line->parent, digest.s) == 0 &&
+                                                     strcmp(line->lineage, base->lineage) == 0)))
+        return 0;
+    int rc = err_fail(err, ERR_CONFLICT, "its volume is made of %s, and the catalog says of %s",
+                      made ? digest.s : "nothing", line->parent ? line->parent : "nothing");
+    err_hint(err, "if a rollback of it was cut short, repeat that");
+    return rc;
+}
+
+struct volume_base workspace_line_volume_base(const struct checkpoint *checkpoint)
+{
+    const struct checkpoint_config *config = checkpoint_config_of(checkpoint);
+    struct volume_base base = {.checkpoint = *checkpoint_digest(checkpoint)};
+    memcpy(base.lineage, config->lineage, sizeof base.lineage);
+    memcpy(base.uuid, config->uuid, sizeof base.uuid);
+    return base;
+}
+
+int workspace_line_walked(const struct checkpoint_walk *walk, int rc, struct err *err)
+{
+    if (rc >= 0 || walk->failure.code == ERR_NONE)
+        return rc;
+    err_clear(err);
+    return err_pass(err, rc, &walk->failure);
+}

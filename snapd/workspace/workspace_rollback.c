@@ -1,0 +1,248 @@
+#include "workspace_rollback.h"
+
+#include "cleanup.h"
+#include "fault.h"
+#include "log.h"
+#include "workspace_checkpoint.h"
+#include "workspace_fork.h"
+#include "workspace_internal.h"
+#include "workspace_line.h"
+
+#include <string.h>
+
+/* What the work has; all is owned. */
+struct rollback {
+    struct job *job;
+    struct job_asker asker;
+    const char *name;
+    struct workspace_source source;
+    struct checkpoint *checkpoint;
+    struct catalog_workspace row;
+    struct catalog_line line;
+    bool has_before;
+    struct digest before;
+};
+
+static void free_rollback(struct rollback *rollback)
+{
+    workspace_source_free(&rollback->source);
+    checkpoint_free(rollback->checkpoint);
+    catalog_workspace_free(&rollback->row);
+    catalog_line_free(&rollback->line);
+}
+#define cleanup_rollback cleanup_with(free_rollback)
+
+static int read_request(struct rollback *rollback, struct err *err)
+{
+    const char *checkpoint = NULL;
+    cleanup_free char *text = NULL;
+    int rc = workspace_job_name(rollback->job, &rollback->name, err);
+    if (rc == 0)
+        rc = json_doc_get_str(job_params(rollback->job), "checkpoint",
+                              "the request to roll a workspace back", &checkpoint, err);
+    if (rc < 0)
+        return rc;
+    if (asprintf(&text, "%s@%s", rollback->name, checkpoint) < 0) {
+        text = NULL;
+        return err_errno(err, ENOMEM, "cannot find a checkpoint");
+    }
+    return workspace_source_find(job_node(rollback->job), text, &rollback->source, err);
+}
+
+/* Before anything is unmounted: it is there, whole and signed. */
+static int open_checkpoint(struct rollback *rollback, struct err *err)
+{
+    int rc = job_mark(rollback->job, "open", err);
+    return rc < 0 ? rc
+                  : workspace_line_open(job_node(rollback->job), rollback->source.lineage,
+                                        rollback->source.digest, job_asker_ask, &rollback->asker,
+                                        &rollback->checkpoint, err);
+}
+
+static int read_row(struct rollback *rollback, struct err *err)
+{
+    struct node *node = job_node(rollback->job);
+    struct catalog_workspace *row = &rollback->row;
+    int rc = catalog_workspace_get(node->catalog, rollback->name, row, err);
+    if (rc == 0)
+        rc = catalog_line_get(node->catalog, row->volume.id, &rollback->line, err);
+    if (rc == 0)
+        rc = workspace_check_whole(row, err);
+    if (rc < 0)
+        return rc;
+    if (row->volume.state != CATALOG_VOLUME_FENCED && row->volume.state != CATALOG_VOLUME_DETACHING)
+        return 0;
+    rc = err_fail(err, ERR_CONFLICT, "workspace %s is %s", row->name,
+                  catalog_volume_state_name(row->volume.state));
+    err_hint(err, "unmount it first");
+    return rc;
+}
+
+/* Whether the volume has been exchanged, by an attempt that was killed then: the catalog does not
+ * know yet. */
+static int is_exchanged(const struct rollback *rollback, bool *ret, struct err *err)
+{
+    struct volume_status status = {0};
+    const struct catalog_line *line = &rollback->line;
+    int rc =
+        volumes_status(job_node(rollback->job)->volumes, rollback->row.volume.id, &status, err);
+    if (rc < 0)
+        return rc;
+    struct digest_text made_of = digest_format(&status.base.checkpoint);
+    *ret = status.base.lineage[0] && strcmp(made_of.s, rollback->source.digest) == 0 &&
+           (!line->parent || strcmp(line->parent, rollback->source.digest) != 0);
+    return 0;
+}
+
+/* While it is being mounted, as the row says, a start of the daemon leaves it to this job. */
+static int take_away(struct rollback *rollback, struct err *err)
+{
+    struct node *node = job_node(rollback->job);
+    const struct catalog_workspace *row = &rollback->row;
+    struct err loss = ERR_INIT;
+    if (row->wanted) {
+        int rc =
+            workspace_set_states(node, row, CATALOG_VOLUME_ATTACHING, CATALOG_MOUNT_MOUNTING, err);
+        if (rc < 0)
+            return rc;
+    }
+    int rc = row->wanted ? volumes_unmount(node->volumes, row->volume.id, row->mount.path, err) : 0;
+    if (rc == 0 && row->wanted)
+        (void)workspace_note_loss(node, row, &loss);
+    if (rc == 0)
+        rc = volumes_detach(node->volumes, row->volume.id, WORKSPACE_DETACH_MS, err);
+    return rc == 0 ? FAULT_POINT("rollback.detached", err) : rc;
+}
+
+static int bring_back(struct rollback *rollback, struct err *err)
+{
+    struct node *node = job_node(rollback->job);
+    const struct catalog_workspace *row = &rollback->row;
+    cleanup_workspace_waits struct workspace_waits waits;
+    workspace_waits_begin(&waits, rollback->job, NULL);
+    if (!row->wanted)
+        return 0;
+    int rc = workspace_bring_up(node, row->volume.id, row->mount.path, row->mount.read_only, false,
+                                NULL, err);
+    return rc == 0 ? workspace_set_mounted(node, row, "workspace-mounted", NULL, err) : rc;
+}
+
+/* As it was. A stop of the daemon leaves it to the next attempt. */
+static void undo(struct rollback *rollback, const struct err *cause)
+{
+    struct err failure = ERR_INIT;
+    if (cause->code != ERR_INTERRUPTED && bring_back(rollback, &failure) < 0)
+        log_event(LOG_WARN, "workspace-not-undone", "workspace", rollback->name, "error",
+                  failure.text, NULL);
+}
+
+static int exchange(struct rollback *rollback, struct err *err)
+{
+    const struct volume_base base = workspace_line_volume_base(rollback->checkpoint);
+    cleanup_checkpoint_walk struct checkpoint_walk walk = {.leaf = NULL};
+    int rc =
+        checkpoint_walk_begin(rollback->checkpoint, job_asker_ask, &rollback->asker, &walk, err);
+    if (rc < 0)
+        return rc;
+    rc = volumes_replace_from(job_node(rollback->job)->volumes, rollback->row.volume.id,
+                              checkpoint_config_of(rollback->checkpoint)->size, &base,
+                              checkpoint_walk_next, &walk, err);
+    rc = workspace_line_walked(&walk, rc, err);
+    return rc == 0 ? FAULT_POINT("rollback.exchanged", err) : rc;
+}
+
+static int record(struct rollback *rollback, struct err *err)
+{
+    struct node *node = job_node(rollback->job);
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_line_put_back(node->catalog, rollback->row.volume.id, rollback->source.digest,
+                               (int64_t)checkpoint_config_of(rollback->checkpoint)->size, err);
+    if (rc == 0)
+        workspace_event(node, "workspace-rolled-back", rollback->name, rollback->source.digest);
+    rc = catalog_end(node->catalog, rc, err);
+    return rc == 0 ? FAULT_POINT("rollback.recorded", err) : rc;
+}
+
+/* From here on it goes to its end, also when somebody cancels: what it was is kept, and the volume
+ * may be another one at any moment. */
+static int keep_and_exchange(struct rollback *rollback, struct err *err)
+{
+    int rc = job_mark(rollback->job, "keep", err);
+    if (rc == 0)
+        rc = workspace_checkpoint_take(rollback->job, rollback->name,
+                                       CATALOG_CHECKPOINT_PRE_ROLLBACK, &rollback->before, err);
+    rollback->has_before = rc == 0;
+    if (rc == 0)
+        rc = job_settle(rollback->job, "exchange", err);
+    return rc == 0 ? exchange(rollback, err) : rc;
+}
+
+static int put_back(struct rollback *rollback, struct err *err)
+{
+    bool exchanged;
+    int rc = is_exchanged(rollback, &exchanged, err);
+    if (rc < 0)
+        return rc;
+    if (!exchanged) {
+        rc = take_away(rollback, err);
+        if (rc == 0)
+            rc = keep_and_exchange(rollback, err);
+        if (rc < 0)
+            undo(rollback, err);
+    }
+    if (rc < 0)
+        return rc;
+    rc = record(rollback, err);
+    return rc == 0 ? bring_back(rollback, err) : rc;
+}
+
+static int finish(struct rollback *rollback, json_t **ret_result, struct err *err)
+{
+    struct digest_text before = digest_format(&rollback->before);
+    int rc = workspace_job_result(rollback->job, rollback->name, ret_result, err);
+    if (rc == 0 && rollback->has_before)
+        (void)json_object_set_new(*ret_result, "before", json_string(before.s));
+    return rc;
+}
+
+/* A job that fails before it comes to its work may have been there before it was killed, and have
+ * unmounted the workspace. */
+static void mend_after_kill(struct rollback *rollback, const struct err *cause)
+{
+    struct err ignored = ERR_INIT;
+    bool exchanged;
+    if (!job_is_repeated(rollback->job) || !rollback->name ||
+        (!rollback->row.name && read_row(rollback, &ignored) < 0))
+        return;
+    if (is_exchanged(rollback, &exchanged, &ignored) == 0 && !exchanged)
+        undo(rollback, cause);
+}
+
+static int run(struct job *job, json_t **ret_result, struct err *err)
+{
+    cleanup_rollback struct rollback rollback = {.job = job, .asker = {.job = job}};
+    cleanup_workspace_claim struct workspace_claim claim = {0};
+    int rc = read_request(&rollback, err);
+    if (rc == 0)
+        rc = open_checkpoint(&rollback, err);
+    if (rollback.name && (rc == 0 || job_is_repeated(job))) {
+        int claimed = workspace_job_claim(job, rollback.name, &claim, rc == 0 ? err : NULL);
+        rc = rc == 0 ? claimed : rc;
+    }
+    if (rc == 0)
+        rc = read_row(&rollback, err);
+    if (rc == 0)
+        rc = put_back(&rollback, err);
+    if (rc == 0)
+        return finish(&rollback, ret_result, err);
+    rc = job_asker_end(&rollback.asker, rc, err);
+    if (err && claim.workspaces)
+        mend_after_kill(&rollback, err);
+    return err_wrap(err, rc, "cannot roll workspace %s back",
+                    rollback.name ? rollback.name : "(none)");
+}
+
+const struct job_kind workspace_rollback_job = {
+    .name = "workspace.rollback", .run = run, .remote = true};

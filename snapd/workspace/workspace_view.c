@@ -1,0 +1,110 @@
+#include "workspace_view.h"
+
+#include "cleanup.h"
+#include "log.h"
+#include "workspace_fork.h"
+#include "workspace_internal.h"
+
+#include <string.h>
+
+enum {
+    GENERATION_DIGITS = 17,
+};
+
+bool workspace_is_view(const char *name)
+{
+    return strchr(name, '@') != NULL;
+}
+
+int workspace_name_check(const char *name, struct err *err)
+{
+    const char *at = strchr(name, '@');
+    size_t digits = at ? strspn(at + 1, "0123456789") : 0;
+    if (!at)
+        return id_check(name, "workspace name", err);
+    if (digits == 0 || digits > GENERATION_DIGITS || at[1 + digits] || at[1] == '0')
+        return err_fail(err, ERR_INVALID, "'%.100s' is no name of a workspace or of a view", name);
+    cleanup_free char *workspace = strndup(name, (size_t)(at - name));
+    return workspace ? id_check(workspace, "workspace name", err)
+                     : err_errno(err, ENOMEM, "cannot check a name");
+}
+
+int workspace_view_find(const struct node *node, const char *name, const char *checkpoint,
+                        char **ret_name, char **ret_from, struct err *err)
+{
+    cleanup_free char *text = NULL;
+    cleanup_free char *view = NULL;
+    cleanup_free char *from = NULL;
+    cleanup_workspace_source struct workspace_source source = {NULL};
+    cleanup_catalog_checkpoint struct catalog_checkpoint row = {0};
+    int rc = id_check(name, "workspace name", err);
+    if (rc < 0)
+        return rc;
+    if (asprintf(&text, "%s@%s", name, checkpoint) < 0)
+        return text = NULL, err_errno(err, ENOMEM, "cannot find a checkpoint");
+    rc = workspace_source_find(node, text, &source, err);
+    if (rc == 0)
+        rc = catalog_checkpoint_get(node->catalog, source.digest, &row, err);
+    if (rc < 0)
+        return rc;
+    if (asprintf(&view, "%s@%lld", name, (long long)row.generation) < 0)
+        view = NULL;
+    if (asprintf(&from, "%s@%s", name, row.digest) < 0)
+        from = NULL;
+    if (!view || !from)
+        return err_errno(err, ENOMEM, "cannot find a checkpoint");
+    *ret_name = steal_ptr(view);
+    *ret_from = steal_ptr(from);
+    return 0;
+}
+
+int workspace_view_drop(struct node *node, const char *name, struct err *err)
+{
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    int rc = workspace_find(node, name, &row, err);
+    if (rc <= 0)
+        return rc;
+    rc = workspace_mark_removing(node, &row, err);
+    return rc == 0 ? workspace_discard(node, &row, NULL, err) : rc;
+}
+
+/* A view that is not mounted is of no use to anybody. */
+static void undo(struct node *node, const char *name, const struct err *cause)
+{
+    struct err failure = ERR_INIT;
+    if (cause->code != ERR_INTERRUPTED && workspace_view_drop(node, name, &failure) < 0)
+        log_event(LOG_WARN, "workspace-not-undone", "workspace", name, "error", failure.text, NULL);
+}
+
+static int mount(struct job *job, const char *name, const char *path, bool fresh, struct err *err)
+{
+    cleanup_workspace_claim struct workspace_claim claim = {0};
+    int rc = workspace_job_claim(job, name, &claim, err);
+    if (rc == 0)
+        rc = workspace_mount_at(job, name, path, true, err);
+    if (rc < 0 && err && claim.workspaces && (fresh || job_is_repeated(job)))
+        undo(job_node(job), name, err);
+    return rc;
+}
+
+static int run(struct job *job, json_t **ret_result, struct err *err)
+{
+    const char *name = NULL;
+    const char *path = NULL;
+    cleanup_json json_t *made = NULL;
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    int rc = workspace_job_name(job, &name, err);
+    if (rc == 0)
+        rc = json_doc_get_str(job_params(job), "path", "the request for a view", &path, err);
+    int found = rc < 0 ? rc : workspace_find(job_node(job), name, &row, err);
+    if (found < 0)
+        return found;
+    /* One that is whole is the same again, or another path, which the mount refuses. */
+    if (!found || row.volume.state == CATALOG_VOLUME_CREATING)
+        rc = workspace_fork_make(job, &made, err);
+    if (rc == 0)
+        rc = mount(job, name, path, !found, err);
+    return rc == 0 ? workspace_job_result(job, name, ret_result, err) : rc;
+}
+
+const struct job_kind workspace_view_job = {.name = "workspace.view", .run = run, .remote = true};

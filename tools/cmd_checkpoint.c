@@ -1,0 +1,188 @@
+/* varve workspace: checkpoint, history, rollback, fork. */
+#include "cmd.h"
+#include "output.h"
+
+#include "units.h"
+
+#include <string.h>
+
+#define WORKSPACES "/v1/workspaces/"
+
+enum {
+    FORKS_MAX = 1000,
+};
+
+static int report_checkpoint(const json_t *result, struct err *err)
+{
+    const json_t *ms = json_object_get(result, "ms");
+    json_int_t generation = json_integer_value(json_object_get(result, "generation"));
+    if (json_is_true(json_object_get(result, "unchanged")))
+        return cmd_print(err, "%s  checkpoint %lld  nothing has changed", cmd_text(result, "name"),
+                         (long long)generation);
+    return cmd_print(err, "%s  checkpoint %lld  %s new, %s in all%s  (cut in %.1f ms)",
+                     cmd_text(result, "name"), (long long)generation,
+                     text_size(json_integer_value(json_object_get(result, "bytes_new"))).s,
+                     text_size(json_integer_value(json_object_get(result, "bytes_total"))).s,
+                     json_is_true(json_object_get(result, "diverged"))
+                         ? "  diverged: somebody else has gone on with it"
+                         : "",
+                     json_number_value(json_object_get(ms, "cut")));
+}
+
+/* 0 with the result, 1 when detached. */
+static int checkpoint(struct cmd_context *ctx, const char *name, const char *consistency,
+                      const struct cmd_job_options *options, json_t **ret, struct err *err)
+{
+    cleanup_json json_t *body = json_object();
+    if (!body ||
+        (consistency && json_object_set_new(body, "consistency", json_string(consistency)) < 0))
+        return err_fail(err, ERR_INVALID, "the consistency is not UTF-8");
+    return cmd_submit_verb(ctx, WORKSPACES, name, "checkpoints", body, options, ret, err);
+}
+
+int cmd_workspace_checkpoint(struct cmd_context *ctx, int argc, const char *const *argv,
+                             struct err *err)
+{
+    const char *consistency = NULL;
+    const struct opts_option options[] = {
+        {"--consistency", OPTS_VALUE, &consistency, "none|sync",
+         "sync (the default): what is written before is in it; none: what was synced inside"},
+    };
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *result = NULL;
+    rc = checkpoint(ctx, job.words.items[0], consistency, &job.options, &result, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return ctx->json ? output_json(stdout, result, err) : report_checkpoint(result, err);
+}
+
+int cmd_workspace_history(struct cmd_context *ctx, int argc, const char *const *argv,
+                          struct err *err)
+{
+    static const struct output_column columns[] = {
+        {"GENERATION", "generation", OUTPUT_TEXT},
+        {"CHECKPOINT", "checkpoint", OUTPUT_DIGEST},
+        {"HEAD", "head", OUTPUT_TEXT},
+        {"DIVERGED", "diverged", OUTPUT_TEXT},
+        {"REASON", "reason", OUTPUT_TEXT},
+        {"NEW", "bytes_new", OUTPUT_SIZE},
+        {"ALL", "bytes_total", OUTPUT_SIZE},
+        {"AGE", "created", OUTPUT_AGE},
+    };
+    static const struct cmd_list list = {WORKSPACES, "checkpoints", columns, ARRAY_SIZE(columns),
+                                         "/checkpoints"};
+    return cmd_list(ctx, &list, argc, argv, err);
+}
+
+int cmd_workspace_rollback(struct cmd_context *ctx, int argc, const char *const *argv,
+                           struct err *err)
+{
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, NULL, 0, 2, argc, argv, &job, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_json json_t *result = NULL;
+    cleanup_json json_t *body = json_pack("{s:s}", "checkpoint", job.words.items[1]);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "the checkpoint is not UTF-8");
+    rc = cmd_submit_verb(ctx, WORKSPACES, job.words.items[0], "rollback", body, &job.options,
+                         &result, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (ctx->json)
+        return output_json(stdout, result, err);
+    return cmd_print(err, "%s  %s  back at %s; before: %s", cmd_text(result, "name"),
+                     cmd_text(result, "state"), job.words.items[1], cmd_text(result, "before"));
+}
+
+/* "NAME@CHECKPOINT" of what is to be forked: as it is now, a checkpoint is made. */
+static int find_source(struct cmd_context *ctx, const char *name, const char *at, char **ret,
+                       struct err *err)
+{
+    const struct cmd_job_options attached = {.detach = false};
+    cleanup_json json_t *result = NULL;
+    if (!at) {
+        int rc = checkpoint(ctx, name, NULL, &attached, &result, err);
+        if (rc < 0)
+            return err_wrap(err, rc, "cannot fork %s as it is now", name);
+        at = cmd_text(result, "reference");
+        *ret = strdup(at);
+        return *ret ? 0 : err_fail(err, ERR_INTERNAL, "no memory for a request");
+    }
+    if (asprintf(ret, "%s@%s", name, at) >= 0)
+        return 0;
+    *ret = NULL;
+    return err_fail(err, ERR_INTERNAL, "no memory for a request");
+}
+
+static int make_one(struct cmd_context *ctx, const char *from, const char *name,
+                    const struct cmd_job_options *options, json_t *made, struct err *err)
+{
+    cleanup_json json_t *workspace = NULL;
+    cleanup_json json_t *body = json_pack("{s:s, s:s}", "name", name, "from", from);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "the name is not UTF-8");
+    struct client_request request = {.method = "POST", .path = "/v1/workspaces", .body = body};
+    int rc = cmd_submit(ctx, request, options, &workspace, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (!ctx->json)
+        return cmd_print(err, "%s  %s  %s", cmd_text(workspace, "name"),
+                         cmd_text(workspace, "state"),
+                         text_size(json_integer_value(json_object_get(workspace, "size"))).s);
+    return json_array_append(made, workspace) < 0
+               ? err_fail(err, ERR_INTERNAL, "no memory for the output")
+               : 0;
+}
+
+/* NEW, or NEW-1 to NEW-COUNT. */
+static int make_all(struct cmd_context *ctx, const char *from, const char *name, uint64_t count,
+                    const struct cmd_job_options *options, struct err *err)
+{
+    cleanup_json json_t *made = json_array();
+    int rc = made ? 0 : err_fail(err, ERR_INTERNAL, "no memory for the output");
+    for (uint64_t i = 1; i <= count && rc == 0; i++) {
+        cleanup_free char *numbered = NULL;
+        if (count > 1 && asprintf(&numbered, "%s-%llu", name, (unsigned long long)i) < 0)
+            return err_fail(err, ERR_INTERNAL, "no memory for a request");
+        rc = make_one(ctx, from, count > 1 ? numbered : name, options, made, err);
+    }
+    if (rc < 0 || !ctx->json || options->detach)
+        return rc;
+    return output_json(stdout, count > 1 ? made : json_array_get(made, 0), err);
+}
+
+static int parse_count(const char *text, uint64_t *ret, struct err *err)
+{
+    uint64_t count = 1;
+    int rc = text ? units_parse_size(text, &count, err) : 0;
+    if (rc == 0 && (count < 1 || count > FORKS_MAX))
+        rc = err_fail(err, ERR_INVALID, "--count is 1 to %d, not '%.64s'", FORKS_MAX, text);
+    if (rc == 0)
+        *ret = count;
+    return rc;
+}
+
+int cmd_workspace_fork(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
+{
+    const char *at = NULL;
+    const char *count_text = NULL;
+    uint64_t count;
+    const struct opts_option options[] = {
+        {"--at", OPTS_VALUE, &at, "CHECKPOINT",
+         "a generation or digest of `workspace history`; without it, as it is now"},
+        {"--count", OPTS_VALUE, &count_text, "N", "makes NEW-1 to NEW-N"},
+    };
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 2, argc, argv, &job, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    cleanup_free char *from = NULL;
+    rc = parse_count(count_text, &count, err);
+    if (rc == 0)
+        rc = find_source(ctx, job.words.items[0], at, &from, err);
+    return rc < 0 ? rc : make_all(ctx, from, job.words.items[1], count, &job.options, err);
+}
