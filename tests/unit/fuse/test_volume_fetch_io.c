@@ -384,6 +384,7 @@ static void a_peer_that_does_not_read_holds_nobody_up(void **state)
     }
 }
 
+#ifdef VARVE_FAULT_POINTS
 static void a_successor_tells_again(void **state)
 {
     static const char *const faults[] = {
@@ -421,6 +422,7 @@ static void a_successor_tells_again(void **state)
     worker_rig_serve(rig, NULL);
     (void)close(device);
 }
+#endif
 
 static const char *ballast(const struct worker_rig *rig)
 {
