@@ -19,11 +19,11 @@ enum {
 
 void checkpoint_maker_bytes(uint64_t chunk, uint8_t *ret)
 {
-    uint64_t *words = (uint64_t *)(void *)ret;
     uint64_t seed = chunk % 11 == 5 ? 4242 : chunk + 1; /* one of eleven is the same as others */
-    for (size_t i = 0; i < VOLUME_CHUNK / sizeof *words; i++) {
+    for (size_t i = 0; i < VOLUME_CHUNK / sizeof seed; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        words[i] = chunk % 3 == 0 ? seed ^ seed >> 29 : (seed >> 60) + i / 512;
+        const uint64_t word = chunk % 3 == 0 ? seed ^ seed >> 29 : (seed >> 60) + i / 512;
+        memcpy(ret + i * sizeof word, &word, sizeof word);
     }
 }
 
