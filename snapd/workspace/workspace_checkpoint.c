@@ -108,6 +108,7 @@ static void free_work(struct checkpoint_work *work)
         detach(work);
     checkpoint_free(work->parent);
     checkpoint_written_free(&work->written);
+    checkpoint_config_free(&work->config);
     free(work->repository);
     catalog_line_free(&work->line);
     catalog_workspace_free(&work->row);
@@ -138,6 +139,9 @@ static int keep_epoch(struct checkpoint_work *work, struct err *err)
         rc = checkpoint_work_store(work, err);
     if (rc == 0)
         rc = checkpoint_work_record(work, err);
+    if (rc == 0)
+        volumes_built(work->node->volumes, work->row.volume.id, work->epoch.life,
+                      &work->written.digest);
     if (rc == 0)
         volumes_epoch_clean(work->node->volumes, work->row.volume.id, &work->epoch);
     return rc;

@@ -2,6 +2,7 @@
 #include "workspace_checkpoint_work.h"
 
 #include "fault.h"
+#include "workspace_fetch.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -45,7 +46,11 @@ int checkpoint_work_cut(struct checkpoint_work *work, struct err *err)
     int rc = attach(work, err);
     if (rc == 0)
         rc = FAULT_POINT("checkpoint.attached", err);
+    /* What the parent has of chunks that nobody changed is believed of the very one alone. */
     if (rc == 0)
+        rc = volumes_build_on(work->node->volumes, row->volume.id,
+                              work->parent ? checkpoint_digest(work->parent) : NULL, err);
+    if (rc >= 0)
         rc = make_token(&token, err);
     if (rc == 0)
         rc = volumes_epoch_cut(work->node->volumes, row->volume.id, token,
@@ -89,6 +94,36 @@ static int progress(void *arg, uint64_t chunks, uint64_t bytes, struct err *err)
                                            err);
 }
 
+static bool is_listed(const struct checkpoint_config *config, uint32_t chunk)
+{
+    for (size_t i = 0; i < config->touched_count; i++)
+        if (config->touched[i] == chunk)
+            return true;
+    return false;
+}
+
+/* What is to be brought first at the next attach: what was, and what reads have waited for since,
+ * as what was brought in time is not waited for. */
+static int fill_touched(struct checkpoint_work *work, struct err *err)
+{
+    struct checkpoint_config *config = &work->config;
+    const struct checkpoint_config *old = work->parent ? checkpoint_config_of(work->parent) : NULL;
+    cleanup_free uint32_t *fresh = calloc(CHECKPOINT_TOUCH_MAX, sizeof *fresh);
+    config->touched = calloc(CHECKPOINT_TOUCH_MAX, sizeof *config->touched);
+    if (!fresh || !config->touched)
+        return err_errno(err, ENOMEM, "cannot describe the checkpoint");
+    size_t count =
+        workspace_fetch_touched(work->node, work->row.volume.id, fresh, CHECKPOINT_TOUCH_MAX);
+    if (old && old->touched_count > 0) {
+        memcpy(config->touched, old->touched, old->touched_count * sizeof *old->touched);
+        config->touched_count = old->touched_count;
+    }
+    for (size_t i = 0; i < count && config->touched_count < CHECKPOINT_TOUCH_MAX; i++)
+        if (!is_listed(config, fresh[i]))
+            config->touched[config->touched_count++] = fresh[i];
+    return 0;
+}
+
 /* What the superblock says, which a fork has taken over of its source until it was mounted. */
 static int read_uuid(struct checkpoint_work *work, struct err *err)
 {
@@ -115,6 +150,8 @@ int checkpoint_work_store(struct checkpoint_work *work, struct err *err)
     const struct checkpoint_source source = workspace_checkpoint_source(&chunks);
     fill_config(work);
     int rc = read_uuid(work, err);
+    if (rc == 0)
+        rc = fill_touched(work, err);
     if (rc < 0)
         return rc;
     const struct checkpoint_write write = {.remote = work->node->remote,

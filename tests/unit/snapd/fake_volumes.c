@@ -230,6 +230,19 @@ int volumes_epoch_is_whole(struct volumes *volumes, const char *id,
     return fail_not_here(err);
 }
 
+int volumes_build_on(struct volumes *volumes, const char *id, const struct digest *parent,
+                     struct err *err)
+{
+    (void)volumes, (void)id, (void)parent;
+    return fail_not_here(err);
+}
+
+void volumes_built(struct volumes *volumes, const char *id, uint64_t life,
+                   const struct digest *checkpoint)
+{
+    (void)volumes, (void)id, (void)life, (void)checkpoint;
+}
+
 void volumes_epoch_clean(struct volumes *volumes, const char *id, const struct volumes_epoch *epoch)
 {
     (void)volumes, (void)id, (void)epoch;
