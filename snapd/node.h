@@ -57,8 +57,8 @@ struct node {
     struct volumes *volumes;       /* volumes.h; owned */
     struct workspaces *workspaces; /* workspace_claim.h; owned */
     struct workspace_fetches *fetches; /* workspace_fetch.h; owned */
-    struct hmac_key *trust_key;    /* the cluster's, which checkpoints are signed with; NULL: none;
-                                      owned */
+    struct hmac_key *trust_key; /* the cluster's, which checkpoints are signed with; NULL: none;
+                                   owned */
     struct workspace_settings volume;
     char boot_id[64]; /* of the host: another one after each of its starts */
     /* For node.c and node_index.c alone. */

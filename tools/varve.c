@@ -60,8 +60,9 @@ static const struct cmd commands[] = {
      "'.', '_' and '-', beginning with a letter or digit.",
      cmd_workspace_create},
     {"workspace", "mount", "NAME[@CHECKPOINT] PATH",
-     "Mounts a workspace at a directory of this host, which has to be there. It stays mounted when\n"
-     "varved ends or dies. With a checkpoint: a view of it, read-only, beside the workspace itself.",
+     "Mounts a workspace at a directory of this host, which has to be there. It stays mounted\n"
+     "when varved ends or dies. With a checkpoint: a view of it, read-only, which goes with its\n"
+     "unmount.",
      cmd_workspace_mount},
     {"workspace", "unmount", "NAME",
      "Writes back and unmounts a workspace. Processes that use it keep it mounted and are named.",
@@ -72,8 +73,10 @@ static const struct cmd commands[] = {
     {"workspace", "history", "NAME", "Lists the checkpoints of a workspace, the newest first.",
      cmd_workspace_history},
     {"workspace", "rollback", "NAME CHECKPOINT",
-     "Puts a workspace back to a generation or digest of its history. What it is now is kept as one\n"
-     "more checkpoint. A mounted one is unmounted for it, unless processes use it, and mounted again.",
+     "Puts a workspace back to a generation or digest of its history. What it is now is kept as\n"
+     "one more checkpoint. A mounted one is unmounted for it, unless processes use it, and "
+     "mounted\n"
+     "again.",
      cmd_workspace_rollback},
     {"workspace", "fork", "NAME NEW",
      "Makes a new workspace of one, as it is now or was: it shares what is stored, and costs what\n"

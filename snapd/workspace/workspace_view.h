@@ -2,10 +2,10 @@
  *
  *   "workspace.view"  {"name": "NAME@GENERATION", "from", "path"}
  *
- * A view is a workspace of its own, made of the checkpoint (workspace_fork.h) and mounted read-only;
- * its name has the generation behind it, and it goes with its unmount. It costs what is read. The
- * workspace itself may be in use, rolled back or gone. ext4 replays its journal in a view, which
- * writes to the view alone.
+ * A view is a workspace of its own, made of the checkpoint (workspace_fork.h) and mounted
+ * read-only; its name has the generation behind it, and it goes with its unmount. It costs what is
+ * read. The workspace itself may be in use, rolled back or gone. ext4 replays its journal in a
+ * view, which writes to the view alone.
  */
 #pragma once
 
