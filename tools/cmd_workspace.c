@@ -46,8 +46,7 @@ int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *a
         {"--size", OPTS_VALUE, &size, "SIZE",
          "64M to 1T, such as 10G (varved's [volume] size without it)"},
         {"--from", OPTS_VALUE, &from, "NAME[@CHECKPOINT]",
-         "made of a workspace's checkpoint (the newest without one), or of a checkpoint's "
-         "reference"},
+         "what it is made of: a checkpoint, the newest one, or a reference"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);

@@ -47,6 +47,7 @@ static struct fake {
 
 void fake_volumes_reset(void)
 {
+    fake_epochs_use();
     if (!fake)
         fake = mmap(NULL, sizeof *fake, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(fake != MAP_FAILED);

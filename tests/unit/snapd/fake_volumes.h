@@ -53,6 +53,8 @@ struct fake_volume {
 
 /* Forgets everything; for the setup of each test. */
 void fake_volumes_reset(void);
+/* fake_epochs.c: so that the linker takes that file, and not the real ones. */
+void fake_epochs_use(void);
 /* What a reboot does. */
 void fake_volumes_reboot(void);
 /* The volume with this ID, made up if it is missing. */
