@@ -383,3 +383,10 @@ int volume_create_replace(int volumes_fd, const char *id, uint64_t size,
         rc = replace(volumes_fd, id, &volume, &absent, uid, gid, err);
     return rc < 0 ? err_wrap(err, rc, "cannot replace volume %s", id) : 0;
 }
+
+int volume_create_sweep(int volumes_fd, const char *id, struct err *err)
+{
+    char next[32];
+    next_name(id, next);
+    return tree_remove(volumes_fd, next, err);
+}

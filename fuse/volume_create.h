@@ -41,5 +41,7 @@ int volume_create_from(int volumes_fd, const char *id, uint64_t size,
 int volume_create_replace(int volumes_fd, const char *id, uint64_t size,
                           const struct volume_base *base, volume_create_give *give, void *arg,
                           uid_t uid, gid_t gid, struct err *err);
+/* Removes what such an exchange has left when it was cut short. */
+int volume_create_sweep(int volumes_fd, const char *id, struct err *err);
 /* `size` as it will be: rounded up to VOLUME_SIZE_UNIT. ERR_INVALID outside the limits. */
 int volume_create_size(uint64_t size, uint64_t *ret, struct err *err);

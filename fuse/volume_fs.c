@@ -368,6 +368,9 @@ struct ext4_fsuuid_head {
     uint32_t flags;
 };
 #define EXT4_IOC_SETFSUUID _IOW('f', 44, struct ext4_fsuuid_head)
+#ifndef EXT4_IOC_CHECKPOINT
+#define EXT4_IOC_CHECKPOINT _IOW('f', 43, uint32_t)
+#endif
 
 static int call_set_uuid(void *arg, void *result, int *ret_fd, struct err *err)
 {
@@ -379,8 +382,13 @@ static int call_set_uuid(void *arg, void *result, int *ret_fd, struct err *err)
     cleanup_fd int fd = volume_fs_open(args->path, args->device, err);
     if (fd < 0)
         return fd;
+    uint32_t flags = 0;
+    /* The journal is written home, so that no copy of the device has one UUID in its superblock and
+     * the other one in its journal. */
     if (ioctl(fd, EXT4_IOC_SETFSUUID, &fsuuid) == 0)
-        return 0;
+        return ioctl(fd, EXT4_IOC_CHECKPOINT, &flags) < 0
+                   ? err_errno(err, errno, "cannot write the journal of %s home", args->path)
+                   : 0;
     if (errno == ENOTTY || errno == EOPNOTSUPP)
         return err_fail(err, ERR_UNSUPPORTED, "the kernel cannot change the UUID of %s",
                         args->path);

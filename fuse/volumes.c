@@ -437,6 +437,8 @@ int volumes_remove(struct volumes *volumes, const char *id, struct err *err)
     rc = check_detached(volumes, volume, err);
     if (rc == 0)
         rc = remove_dir(volumes, id, err);
+    if (rc == 0)
+        rc = volume_create_sweep(volumes->data_fd, id, err);
     volume_leave(volumes, volume);
     return rc < 0 ? err_wrap(err, rc, "cannot remove volume %s", id) : 0;
 }

@@ -114,6 +114,16 @@ int catalog_line_set_parent(struct catalog *catalog, const char *volume, const c
     return catalog_scope_commit(&scope, err);
 }
 
+int catalog_line_put_back_begin(struct catalog *catalog, const char *volume, struct err *err)
+{
+    return catalog_line_set_parent(catalog, volume, "", err);
+}
+
+bool catalog_line_is_open(const struct catalog_line *line)
+{
+    return line->parent && line->parent[0] == '\0';
+}
+
 int catalog_line_put_back(struct catalog *catalog, const char *volume, const char *digest,
                           int64_t size, struct err *err)
 {
@@ -143,25 +153,33 @@ static int insert(struct catalog *catalog, const struct catalog_checkpoint *row,
         row->created_ns ? row->created_ns : now);
 }
 
-static int set_head(struct catalog *catalog, const struct catalog_checkpoint *row, struct err *err)
+static int set_head(struct catalog *catalog, const struct catalog_checkpoint *row,
+                    const struct catalog_line *line, struct err *err)
 {
     int rc =
-        catalog_stmt_run(catalog, err,
-                         "UPDATE volumes SET head = ?, generation = ?, checkpointed_ns = ?"
-                         " WHERE id = ?",
-                         "siis", row->digest, row->generation, catalog_now(catalog), row->volume);
-    return rc == 0 ? err_fail(err, ERR_NOT_FOUND, "there is no volume %s", row->volume) : rc;
+        catalog_stmt_exists(catalog, err, "SELECT 1 FROM volumes WHERE id = ?", "s", row->volume);
+    if (rc == 0)
+        return err_fail(err, ERR_NOT_FOUND, "there is no volume %s", row->volume);
+    if (rc > 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE volumes SET head = ?, generation = ?, checkpointed_ns = ?"
+                              " WHERE id = ? AND head IS ? AND parent IS ? AND generation = ?",
+                              "siisssi", row->digest, row->generation, catalog_now(catalog),
+                              row->volume, line->head, line->parent, line->generation);
+    return rc == 0
+               ? err_fail(err, ERR_CONFLICT, "volume %s has another checkpoint by now", row->volume)
+               : rc;
 }
 
 int catalog_checkpoint_add(struct catalog *catalog, const struct catalog_checkpoint *checkpoint,
-                           bool head, struct err *err)
+                           const struct catalog_line *line, struct err *err)
 {
     cleanup_catalog_scope struct catalog_scope scope = {0};
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = insert(catalog, checkpoint, err);
-    if (rc >= 0 && head)
-        rc = set_head(catalog, checkpoint, err);
+    if (rc >= 0 && line)
+        rc = set_head(catalog, checkpoint, line, err);
     return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 

@@ -60,15 +60,21 @@ int catalog_line_get(struct catalog *catalog, const char *volume, struct catalog
 int catalog_line_set_parent(struct catalog *catalog, const char *volume, const char *digest,
                             struct err *err);
 
+/* A volume is about to be put back: what it is made of is not known until it has been, or for good
+ * when that fails. */
+int catalog_line_put_back_begin(struct catalog *catalog, const char *volume, struct err *err);
+/* Whether it was begun and has not ended. */
+bool catalog_line_is_open(const struct catalog_line *line);
 /* Notes that a volume has been put back to a checkpoint: it is made of that, stands on it, and has
  * this size. Its generation stays, as the next one comes after all that there are. */
 int catalog_line_put_back(struct catalog *catalog, const char *volume, const char *digest,
                           int64_t size, struct err *err);
 
-/* Adds a checkpoint; one that is there already stays as it is. `head`: it is its volume's head from
- * now on, in the same transaction. */
+/* Adds a checkpoint; one that is there already stays as it is. With `line` it is its volume's head
+ * from now on, in the same transaction, if the volume's line is as that says: ERR_CONFLICT when
+ * somebody has changed it. NULL: it becomes nobody's head. */
 int catalog_checkpoint_add(struct catalog *catalog, const struct catalog_checkpoint *checkpoint,
-                           bool head, struct err *err);
+                           const struct catalog_line *line, struct err *err);
 /* Of a volume, newest first. */
 int catalog_checkpoint_list(struct catalog *catalog, const char *volume,
                             struct catalog_checkpoint **ret, size_t *ret_count, struct err *err);

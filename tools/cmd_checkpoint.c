@@ -170,7 +170,7 @@ int cmd_workspace_fork(struct cmd_context *ctx, int argc, const char *const *arg
 {
     const char *at = NULL;
     const char *count_text = NULL;
-    uint64_t count;
+    uint64_t count = 1;
     const struct opts_option options[] = {
         {"--at", OPTS_VALUE, &at, "CHECKPOINT",
          "a generation or digest of `workspace history`; without it, as it is now"},

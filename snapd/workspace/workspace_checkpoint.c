@@ -7,6 +7,7 @@
 
 enum {
     MS_NS = 1000000,
+    LOOKS_MAX = 8,
 };
 
 int checkpoint_work_ask(void *arg, uint64_t done, uint64_t total)
@@ -14,7 +15,8 @@ int checkpoint_work_ask(void *arg, uint64_t done, uint64_t total)
     struct checkpoint_work *work = arg;
     struct err ignored = ERR_INIT;
     (void)done, (void)total;
-    if (job_stop(work->job, &ignored) == 0)
+    if (job_stop(work->job, &ignored) == 0 &&
+        !(work->claimed && workspace_claim_is_awaited(work->node->workspaces, work->name)))
         return 0;
     atomic_store(&work->stopped, true);
     return -1;
@@ -115,20 +117,34 @@ static void free_work(struct checkpoint_work *work)
 }
 #define cleanup_work cleanup_with(free_work)
 
-/* With the claim: nobody attaches, mounts or detaches meanwhile. */
-static int take_epoch(struct checkpoint_work *work, struct err *err)
+/* 1: cut. 0: to be done again, as somebody else has changed what was looked at. */
+static int try_epoch(struct checkpoint_work *work, struct err *err)
 {
     cleanup_workspace_claim struct workspace_claim claim = {0};
-    int rc = job_mark(work->job, "look", err);
-    if (rc == 0)
-        rc = checkpoint_work_look(work, err);
+    int rc = checkpoint_work_look(work, err);
     if (rc == 0)
         rc = workspace_job_claim(work->job, work->name, &claim, err);
     if (rc == 0)
-        rc = checkpoint_work_read_row(work, err);
+        rc = checkpoint_work_is_current(work, err);
+    if (rc <= 0)
+        return rc;
+    rc = job_mark(work->job, "cut", err);
     if (rc == 0)
-        rc = job_mark(work->job, "cut", err);
-    return rc == 0 ? checkpoint_work_cut(work, err) : rc;
+        rc = checkpoint_work_cut(work, err);
+    return rc < 0 ? rc : 1;
+}
+
+/* With the claim: nobody attaches, mounts or detaches meanwhile. */
+static int take_epoch(struct checkpoint_work *work, struct err *err)
+{
+    int rc = job_mark(work->job, "look", err);
+    for (int i = 0; i < LOOKS_MAX && rc == 0; i++)
+        rc = try_epoch(work, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    rc = err_fail(err, ERR_CONFLICT, "others change workspace %s all the time", work->name);
+    err_hint(err, "try again later");
+    return rc;
 }
 
 static int keep_epoch(struct checkpoint_work *work, struct err *err)
@@ -152,8 +168,12 @@ static int why_stopped(const struct checkpoint_work *work, int rc, struct err *e
 {
     if (rc >= 0 || !atomic_load(&work->stopped))
         return rc;
+    struct err why = ERR_INIT;
+    int stopped = job_stop(work->job, &why);
+    if (stopped == 0) /* somebody gives the workspace up, which the caller tells */
+        return rc;
     err_clear(err);
-    return job_stop(work->job, err);
+    return err_pass(err, stopped, &why);
 }
 
 int workspace_checkpoint_take(struct job *job, const char *name,

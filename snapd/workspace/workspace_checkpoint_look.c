@@ -48,14 +48,26 @@ static int open_parent(struct checkpoint_work *work, struct err *err)
     return 0;
 }
 
-/* Whether it is one that this node has stored and not recorded, as it was killed in between: nobody
- * else makes one with this parent under this node's tag. */
+/* Whether the catalog knows the remote's head: 1, 0, or -errno. */
+static int is_known(struct checkpoint_work *work, struct err *err)
+{
+    struct err why = ERR_INIT;
+    struct digest_text digest = digest_format(&work->head.digest);
+    cleanup_catalog_checkpoint struct catalog_checkpoint known = {0};
+    int rc = catalog_checkpoint_get(work->node->catalog, digest.s, &known, &why);
+    return err_found(err, rc, &why);
+}
+
+/* Whether a head that the catalog does not know is one that this node has stored and not recorded,
+ * as it was killed in between: nobody else makes one with this parent under this node's tag, and
+ * it comes after all that are recorded. */
 static bool is_unrecorded(const struct checkpoint_work *work)
 {
     char own[CHECKPOINT_TAG_MAX];
     struct digest known;
     checkpoint_tag_node(work->node->id, own);
-    if (!work->has_head || strcmp(work->head.tag.node, own) != 0)
+    if (strcmp(work->head.tag.node, own) != 0 ||
+        work->head.generation <= (uint64_t)work->line.generation)
         return false;
     const char *base = workspace_line_base(&work->line);
     if (!base)
@@ -82,52 +94,91 @@ static int record_head(struct checkpoint_work *work, struct err *err)
                                            .tag = tag,
                                            .durability = CATALOG_PUSHED,
                                            .remote = work->node->remote->url};
-    int rc = catalog_checkpoint_add(work->node->catalog, &row, true, err);
+    int rc = catalog_checkpoint_add(work->node->catalog, &row, &work->line, err);
     if (rc < 0)
         return rc;
     catalog_line_free(&work->line);
     return catalog_line_get(work->node->catalog, work->row.volume.id, &work->line, err);
 }
 
-/* Whether somebody else has gone on with the volume: the remote's head is none that this node has
- * made, and newer than what it knows. An older one is what a remote has that has lost the newer. */
-static int look_for_others(struct checkpoint_work *work, struct err *err)
+/* Whether it can be opened, and is signed where that is wanted: else it is somebody else's,
+ * whatever its tag says. */
+static bool is_sound(struct checkpoint_work *work)
 {
-    struct err why = ERR_INIT;
+    struct err ignored = ERR_INIT;
+    struct checkpoint *head = NULL;
     struct digest_text digest = digest_format(&work->head.digest);
-    cleanup_catalog_checkpoint struct catalog_checkpoint known = {0};
-    if (!work->has_head)
-        return 0;
-    int rc = catalog_checkpoint_get(work->node->catalog, digest.s, &known, &why);
-    rc = err_found(err, rc, &why);
-    if (rc < 0)
+    int rc = workspace_line_open(work->node, work->line.lineage, digest.s, checkpoint_work_ask,
+                                 work, &head, &ignored);
+    checkpoint_free(head);
+    return rc == 0;
+}
+
+/* A head that this node has neither made nor recorded: somebody else has gone on with the volume.
+ * It stays so, whatever this node makes after it, until it goes on from there. */
+static int look_at_head(struct checkpoint_work *work, struct err *err)
+{
+    work->diverged = false;
+    int rc = checkpoint_head_find(work->node->remote, work->repository, work->row.volume.id,
+                                  checkpoint_work_ask, work, &work->head, NULL, err);
+    work->has_head = rc > 0;
+    if (rc <= 0)
         return rc;
-    work->diverged = rc == 0 && (work->head.token > (uint64_t)work->line.token ||
-                                 work->head.generation >= (uint64_t)work->line.generation);
+    rc = is_known(work, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (is_unrecorded(work) && is_sound(work))
+        return record_head(work, err);
+    work->diverged = true;
     return 0;
 }
 
 static int look_at_remote(struct checkpoint_work *work, struct err *err)
 {
+    free(work->repository);
+    checkpoint_free(steal_ptr(work->parent));
     work->repository = workspace_line_repository(work->node, work->line.lineage);
     if (!work->repository)
         return err_errno(err, ENOMEM, "cannot look at the remote");
-    int rc = checkpoint_head_find(work->node->remote, work->repository, work->row.volume.id,
-                                  checkpoint_work_ask, work, &work->head, NULL, err);
-    work->has_head = rc > 0;
-    if (rc > 0 && is_unrecorded(work))
-        rc = record_head(work, err);
-    if (rc >= 0)
+    int rc = look_at_head(work, err);
+    if (rc == 0)
         rc = open_parent(work, err);
-    if (rc >= 0)
-        rc = look_for_others(work, err);
     return rc < 0 ? rc : 0;
+}
+
+static int read_line(struct checkpoint_work *work, struct err *err)
+{
+    struct catalog_line line = {0};
+    int rc = catalog_line_get(work->node->catalog, work->row.volume.id, &line, err);
+    if (rc < 0)
+        return rc;
+    catalog_line_free(&work->line);
+    work->line = line;
+    return 0;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+/* What was looked at may be another one's work by now, as a rollback's. */
+int checkpoint_work_is_current(struct checkpoint_work *work, struct err *err)
+{
+    cleanup_catalog_line struct catalog_line line = {0};
+    int rc = checkpoint_work_read_row(work, err);
+    if (rc == 0)
+        rc = catalog_line_get(work->node->catalog, work->row.volume.id, &line, err);
+    if (rc < 0)
+        return rc;
+    return is_same(line.head, work->line.head) && is_same(line.parent, work->line.parent) &&
+           line.generation == work->line.generation;
 }
 
 int checkpoint_work_look(struct checkpoint_work *work, struct err *err)
 {
     int rc = checkpoint_work_read_row(work, err);
     if (rc == 0)
-        rc = catalog_line_get(work->node->catalog, work->row.volume.id, &work->line, err);
+        rc = read_line(work, err);
     return rc == 0 ? look_at_remote(work, err) : rc;
 }

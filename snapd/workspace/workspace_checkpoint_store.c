@@ -197,7 +197,7 @@ int checkpoint_work_record(struct checkpoint_work *work, struct err *err)
     if (!work->claimed) /* else it is a step of something larger, which settles by itself */
         rc = job_settle(work->job, "record", err);
     if (rc == 0)
-        rc = catalog_checkpoint_add(node->catalog, &row, true, err);
+        rc = catalog_checkpoint_add(node->catalog, &row, &work->line, err);
     if (rc == 0)
         workspace_event(node, work->diverged ? "checkpoint-diverged" : "checkpoint-stored",
                         work->name, digest.s);

@@ -43,6 +43,8 @@ int checkpoint_work_read_row(struct checkpoint_work *work, struct err *err);
 /* Row, line, what the remote has of the volume, the parent. Without the claim, as the remote may
  * let us wait. */
 int checkpoint_work_look(struct checkpoint_work *work, struct err *err);
+/* With the claim: whether that still is so. 1, 0: to be looked at again, or -errno. */
+int checkpoint_work_is_current(struct checkpoint_work *work, struct err *err);
 /* Attaches the volume unless it is, and cuts it. With the claim. */
 int checkpoint_work_cut(struct checkpoint_work *work, struct err *err);
 /* Everything into the remote, and then into the catalog. */

@@ -87,7 +87,7 @@ static int mark_detached(struct job *job, const struct workspace_creation *reque
     int rc = catalog_begin_lazy(node->catalog, err);
     if (rc < 0)
         return rc;
-    rc = job_settle(job, "record", err);
+    rc = request->part ? 0 : job_settle(job, "record", err);
     if (rc == 0)
         rc = catalog_volume_set_state(node->catalog, request->volume, CATALOG_VOLUME_DETACHED, err);
     if (rc == 0)

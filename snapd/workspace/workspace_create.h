@@ -15,6 +15,7 @@ struct workspace_creation {
     int (*make)(void *arg, struct node *node, const struct workspace_creation *creation,
                 struct err *err);
     void *arg;
+    bool part; /* of a job that goes on, and settles by itself */
 };
 
 /* The ID of the volume that a job makes: the same each time that it runs. */

@@ -10,6 +10,12 @@
 #include "workspace_line.h"
 
 #include <string.h>
+#include <time.h>
+
+enum {
+    GONE_LOOKS = 150, /* half a minute */
+    GONE_LOOK_NS = 200 * 1000 * 1000,
+};
 
 /* What the work has; all is owned. */
 struct fork {
@@ -62,10 +68,11 @@ static int make(void *arg, struct node *node, const struct workspace_creation *c
     if (rc == 0)
         rc = checkpoint_walk_begin(fork->checkpoint, job_asker_ask, &fork->asker, &walk, err);
     if (rc < 0)
-        return rc;
+        return job_asker_end(&fork->asker, rc, err);
     rc = volumes_create_from(node->volumes, creation->volume, creation->size, &base,
                              checkpoint_walk_next, &walk, err);
-    return workspace_line_walked(&walk, rc, err);
+    /* Before it is undone: a stop of the daemon undoes nothing. */
+    return job_asker_end(&fork->asker, workspace_line_walked(&walk, rc, err), err);
 }
 
 static int open_source(struct fork *fork, struct err *err)
@@ -84,15 +91,16 @@ static int open_source(struct fork *fork, struct err *err)
     return rc;
 }
 
-int workspace_fork_make(struct job *job, json_t **ret_result, struct err *err)
+static int make_fork(struct job *job, bool part, json_t **ret_result, struct err *err)
 {
     cleanup_fork struct fork fork = {.job = job, .asker = {.job = job}};
-    struct workspace_creation creation = {.make = make, .arg = &fork};
+    struct workspace_creation creation = {.make = make, .arg = &fork, .part = part};
     int rc = workspace_job_name(job, &creation.name, err);
     if (rc == 0)
         rc = workspace_create_id(job, creation.volume, err);
     if (rc == 0)
         rc = open_source(&fork, err);
+    rc = job_asker_end(&fork.asker, rc, err);
     if (rc < 0 && err && creation.volume[0])
         workspace_create_undo(job_node(job), &creation, err);
     if (rc == 0) {
@@ -104,8 +112,18 @@ int workspace_fork_make(struct job *job, json_t **ret_result, struct err *err)
     return job_asker_end(&fork.asker, rc, err);
 }
 
-const struct job_kind workspace_fork_job = {
-    .name = "workspace.fork", .run = workspace_fork_make, .remote = true};
+int workspace_fork_part(struct job *job, struct err *err)
+{
+    cleanup_json json_t *ignored = NULL;
+    return make_fork(job, true, &ignored, err);
+}
+
+static int run(struct job *job, json_t **ret_result, struct err *err)
+{
+    return make_fork(job, false, ret_result, err);
+}
+
+const struct job_kind workspace_fork_job = {.name = "workspace.fork", .run = run, .remote = true};
 
 /* --- the end of a fork --- */
 
@@ -147,6 +165,21 @@ static int take_hold(struct node *node, const struct release *release, remote_pr
     return remote_tag_delete(node->remote, repository, tag, &digest, stop, arg, err);
 }
 
+/* Its row goes in a moment; or it stays, as the job that makes it was stopped in the middle and
+ * goes on: then the hold is that one's, again. 0: gone, 1: not. */
+static int wait_until_gone(struct job *job, const char *volume, struct err *err)
+{
+    int rc = 1;
+    for (int i = 0; i < GONE_LOOKS && rc == 1; i++) {
+        rc = workspace_knows_volume(job_node(job), volume, err);
+        if (rc == 1 && (rc = job_stop(job, err)) == 0) {
+            (void)nanosleep(&(struct timespec){.tv_nsec = GONE_LOOK_NS}, NULL);
+            rc = 1;
+        }
+    }
+    return rc;
+}
+
 /* What is gone already, checkpoint or tag, needs no letting go. */
 static int run_release(struct job *job, json_t **ret_result, struct err *err)
 {
@@ -154,6 +187,12 @@ static int run_release(struct job *job, json_t **ret_result, struct err *err)
     struct err why = ERR_INIT;
     struct job_asker asker = {.job = job};
     int rc = read_release(job, &release, err);
+    if (rc < 0)
+        return rc;
+    rc = wait_until_gone(job, release.volume, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    rc = job_settle(job, "release", err);
     if (rc < 0)
         return rc;
     rc = take_hold(job_node(job), &release, job_asker_ask, &asker, &why);
@@ -166,13 +205,31 @@ static int run_release(struct job *job, json_t **ret_result, struct err *err)
 const struct job_kind workspace_release_job = {
     .name = "workspace.release", .run = run_release, .remote = true};
 
+/* Before jobs run, or when none is begun any more: the next start of the jobs does it. */
+static int record_release(struct node *node, char *object, const json_t *params, struct err *err)
+{
+    struct id made;
+    cleanup_free char *existing = NULL;
+    cleanup_free char *text = json_doc_dump(params);
+    int rc = text ? id_new("j", &made, err) : err_errno(err, ENOMEM, "cannot record a job");
+    if (rc < 0)
+        return rc;
+    const struct catalog_job job = {.id = made.s,
+                                    .kind = (char *)workspace_release_job.name,
+                                    .object = object,
+                                    .key = object,
+                                    .params = text};
+    return catalog_job_add(node->catalog, &job, &existing, err);
+}
+
 static int submit_release(struct node *node, const char *volume, struct err *err)
 {
     char object[WORKSPACE_OBJECT_MAX];
     cleanup_catalog_line struct catalog_line line = {0};
     cleanup_free char *id = NULL;
+    struct err why = ERR_INIT;
     int rc = catalog_line_get(node->catalog, volume, &line, err);
-    if (rc < 0 || !line.parent)
+    if (rc < 0 || !line.parent || catalog_line_is_open(&line))
         return rc;
     cleanup_json json_t *params = json_pack("{s:s, s:s, s:s}", "volume", volume, "lineage",
                                             line.lineage, "checkpoint", line.parent);
@@ -181,7 +238,9 @@ static int submit_release(struct node *node, const char *volume, struct err *err
     (void)snprintf(object, sizeof object, "volume:%s", volume);
     const struct job_request request = {
         .kind = workspace_release_job.name, .object = object, .key = object, .params = params};
-    return engine_submit(node->engine, &request, &id, err);
+    if (node->engine && engine_submit(node->engine, &request, &id, &why) == 0)
+        return 0;
+    return record_release(node, object, params, err);
 }
 
 void workspace_fork_release(struct node *node, const char *volume)

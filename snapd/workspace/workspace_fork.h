@@ -20,8 +20,8 @@ extern const struct job_kind workspace_fork_job;
 /* "workspace.release" {"volume", "lineage", "checkpoint"}: by workspace_fork_release() alone. */
 extern const struct job_kind workspace_release_job;
 
-/* Its work, as the first step of another job that has `name` and `from`. */
-int workspace_fork_make(struct job *job, json_t **ret_result, struct err *err);
+/* Its work, as the first step of another job that has `name` and `from`, and settles later. */
+int workspace_fork_part(struct job *job, struct err *err);
 
 /* Which checkpoint is meant. */
 struct workspace_source {

@@ -47,7 +47,7 @@ int workspace_line_open(const struct node *node, const char *lineage, const char
 
 const char *workspace_line_base(const struct catalog_line *line)
 {
-    return line->head ? line->head : line->parent;
+    return line->head ? line->head : catalog_line_is_open(line) ? NULL : line->parent;
 }
 
 int workspace_line_check(const struct catalog_line *line, const struct volume_base *base,

@@ -5,6 +5,7 @@
 #include "workspace_disk.h"
 #include "workspace_internal.h"
 #include "workspace_path.h"
+#include "workspace_view.h"
 
 #include <string.h>
 
@@ -160,6 +161,8 @@ static int mount_row(struct job *job, const struct request *request,
 {
     cleanup_free char *path = NULL;
     int rc = check_state(row, err);
+    if (rc == 0 && workspace_is_view(row->name) && !request->read_only)
+        rc = err_fail(err, ERR_INVALID, "the view %s can be mounted read-only alone", row->name);
     if (rc == 0)
         rc = workspace_path_resolve(job_node(job), request->path, &path, err);
     if (rc == 0)

@@ -5,6 +5,7 @@
 #include "volume_format.h"
 #include "workspace_admission.h"
 #include "workspace_internal.h"
+#include "workspace_view.h"
 
 static int read_size(struct job *job, uint64_t *ret, struct err *err)
 {
@@ -25,6 +26,8 @@ static int check(const struct catalog_workspace *row, uint64_t size, struct err 
     int rc = workspace_check_whole(row, err);
     if (rc < 0)
         return rc;
+    if (workspace_is_view(row->name))
+        return err_fail(err, ERR_INVALID, "the view %s keeps its size", row->name);
     if (size < (uint64_t)row->volume.size)
         return err_fail(err, ERR_INVALID,
                         "workspace %s has %lld bytes and cannot shrink to %llu; sizes only grow",

@@ -9,6 +9,11 @@
 #include "workspace_line.h"
 
 #include <string.h>
+#include <time.h>
+
+enum {
+    LOOK_NS = 200 * 1000 * 1000,
+};
 
 /* What the work has; all is owned. */
 struct rollback {
@@ -78,20 +83,25 @@ static int read_row(struct rollback *rollback, struct err *err)
     return rc;
 }
 
-/* Whether the volume has been exchanged, by an attempt that was killed then: the catalog does not
- * know yet. */
-static int is_exchanged(const struct rollback *rollback, bool *ret, struct err *err)
+/* A checkpoint that is being stored would become the head of what the volume is no more. After a
+ * kill both go on: this one waits. */
+static int wait_until_alone(struct rollback *rollback, struct err *err)
 {
-    struct volume_status status = {0};
-    const struct catalog_line *line = &rollback->line;
-    int rc =
-        volumes_status(job_node(rollback->job)->volumes, rollback->row.volume.id, &status, err);
-    if (rc < 0)
-        return rc;
-    struct digest_text made_of = digest_format(&status.base.checkpoint);
-    *ret = status.base.lineage[0] && strcmp(made_of.s, rollback->source.digest) == 0 &&
-           (!line->parent || strcmp(line->parent, rollback->source.digest) != 0);
-    return 0;
+    char object[WORKSPACE_OBJECT_MAX];
+    struct catalog *catalog = job_node(rollback->job)->catalog;
+    (void)snprintf(object, sizeof object, WORKSPACE_CHECKPOINT_OBJECT "%s", rollback->name);
+    int rc;
+    while ((rc = catalog_job_works_on(catalog, object, err)) == 1) {
+        if (!job_is_repeated(rollback->job)) {
+            rc = err_fail(err, ERR_CONFLICT, "a checkpoint of it is being stored");
+            err_hint(err, "wait for that, or cancel it; `varve job ls` shows it");
+            return rc;
+        }
+        if ((rc = job_stop(rollback->job, err)) < 0)
+            return rc;
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+    return rc;
 }
 
 /* While it is being mounted, as the row says, a start of the daemon leaves it to this job. */
@@ -118,8 +128,6 @@ static int bring_back(struct rollback *rollback, struct err *err)
 {
     struct node *node = job_node(rollback->job);
     const struct catalog_workspace *row = &rollback->row;
-    cleanup_workspace_waits struct workspace_waits waits;
-    workspace_waits_begin(&waits, rollback->job, NULL);
     if (!row->wanted)
         return 0;
     int rc = workspace_bring_up(node, row->volume.id, row->mount.path, row->mount.read_only, false,
@@ -127,21 +135,43 @@ static int bring_back(struct rollback *rollback, struct err *err)
     return rc == 0 ? workspace_set_mounted(node, row, "workspace-mounted", NULL, err) : rc;
 }
 
-/* As it was. A stop of the daemon leaves it to the next attempt. */
+/* As it was, also when somebody has cancelled it. A stop of the daemon leaves it to the next
+ * attempt.
+ */
 static void undo(struct rollback *rollback, const struct err *cause)
 {
     struct err failure = ERR_INIT;
+    cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
+    wait_stop_begin(&nobody);
     if (cause->code != ERR_INTERRUPTED && bring_back(rollback, &failure) < 0)
         log_event(LOG_WARN, "workspace-not-undone", "workspace", rollback->name, "error",
                   failure.text, NULL);
+}
+
+/* remote_progress: while the workspace is claimed, who gives it up waits for nothing. */
+static int ask(void *arg, uint64_t done, uint64_t total)
+{
+    struct rollback *rollback = arg;
+    return job_asker_ask(&rollback->asker, done, total) ||
+           workspace_claim_is_awaited(job_node(rollback->job)->workspaces, rollback->name);
+}
+
+/* What the exchange will need of the remote, before anything can go wrong for good. */
+static int look_through(struct rollback *rollback, struct err *err)
+{
+    uint64_t chunk;
+    cleanup_checkpoint_walk struct checkpoint_walk walk = {.leaf = NULL};
+    int rc = checkpoint_walk_begin(rollback->checkpoint, ask, rollback, &walk, err);
+    while (rc == 0 && (rc = checkpoint_walk_next(&walk, &chunk)) > 0)
+        rc = 0;
+    return workspace_line_walked(&walk, rc, err);
 }
 
 static int exchange(struct rollback *rollback, struct err *err)
 {
     const struct volume_base base = workspace_line_volume_base(rollback->checkpoint);
     cleanup_checkpoint_walk struct checkpoint_walk walk = {.leaf = NULL};
-    int rc =
-        checkpoint_walk_begin(rollback->checkpoint, job_asker_ask, &rollback->asker, &walk, err);
+    int rc = checkpoint_walk_begin(rollback->checkpoint, ask, rollback, &walk, err);
     if (rc < 0)
         return rc;
     rc = volumes_replace_from(job_node(rollback->job)->volumes, rollback->row.volume.id,
@@ -165,36 +195,59 @@ static int record(struct rollback *rollback, struct err *err)
     return rc == 0 ? FAULT_POINT("rollback.recorded", err) : rc;
 }
 
-/* From here on it goes to its end, also when somebody cancels: what it was is kept, and the volume
- * may be another one at any moment. */
-static int keep_and_exchange(struct rollback *rollback, struct err *err)
+/* From the mark in the catalog on it goes to its end, also when somebody cancels: what it was is
+ * kept, and what the volume is made of is open. */
+static int keep(struct rollback *rollback, struct err *err)
 {
+    struct node *node = job_node(rollback->job);
     int rc = job_mark(rollback->job, "keep", err);
     if (rc == 0)
         rc = workspace_checkpoint_take(rollback->job, rollback->name,
                                        CATALOG_CHECKPOINT_PRE_ROLLBACK, &rollback->before, err);
     rollback->has_before = rc == 0;
     if (rc == 0)
-        rc = job_settle(rollback->job, "exchange", err);
-    return rc == 0 ? exchange(rollback, err) : rc;
+        rc = look_through(rollback, err);
+    if (rc == 0)
+        rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = job_settle(rollback->job, "exchange", err);
+    if (rc == 0)
+        rc = catalog_line_put_back_begin(node->catalog, rollback->row.volume.id, err);
+    rc = catalog_end(node->catalog, rc, err);
+    return rc == 0 ? FAULT_POINT("rollback.begun", err) : rc;
+}
+
+/* What goes wrong here leaves it open: it can be neither mounted nor stored until this was done. */
+static int exchange_and_record(struct rollback *rollback, struct err *err)
+{
+    int rc = exchange(rollback, err);
+    if (rc == 0)
+        rc = record(rollback, err);
+    if (rc < 0)
+        err_hint(err,
+                 "repeat `varve workspace rollback %s`; what it was is kept, see `varve workspace "
+                 "history %s`",
+                 rollback->name, rollback->name);
+    return rc;
 }
 
 static int put_back(struct rollback *rollback, struct err *err)
 {
-    bool exchanged;
-    int rc = is_exchanged(rollback, &exchanged, err);
-    if (rc < 0)
-        return rc;
-    if (!exchanged) {
+    int rc = 0;
+    if (!catalog_line_is_open(&rollback->line)) {
+        rc = wait_until_alone(rollback, err);
+        if (rc < 0)
+            return rc;
         rc = take_away(rollback, err);
         if (rc == 0)
-            rc = keep_and_exchange(rollback, err);
+            rc = keep(rollback, err);
+        rc = job_asker_end(&rollback->asker, rc, err);
         if (rc < 0)
             undo(rollback, err);
     }
-    if (rc < 0)
-        return rc;
-    rc = record(rollback, err);
+    if (rc == 0)
+        rc = exchange_and_record(rollback, err);
     return rc == 0 ? bring_back(rollback, err) : rc;
 }
 
@@ -212,11 +265,10 @@ static int finish(struct rollback *rollback, json_t **ret_result, struct err *er
 static void mend_after_kill(struct rollback *rollback, const struct err *cause)
 {
     struct err ignored = ERR_INIT;
-    bool exchanged;
     if (!job_is_repeated(rollback->job) || !rollback->name ||
         (!rollback->row.name && read_row(rollback, &ignored) < 0))
         return;
-    if (is_exchanged(rollback, &exchanged, &ignored) == 0 && !exchanged)
+    if (!catalog_line_is_open(&rollback->line))
         undo(rollback, cause);
 }
 
@@ -240,6 +292,7 @@ static int run(struct job *job, json_t **ret_result, struct err *err)
     rc = job_asker_end(&rollback.asker, rc, err);
     if (err && claim.workspaces)
         mend_after_kill(&rollback, err);
+    rc = workspace_job_failed(job, rollback.name, rc, err);
     return err_wrap(err, rc, "cannot roll workspace %s back",
                     rollback.name ? rollback.name : "(none)");
 }

@@ -6,12 +6,14 @@
  * conflict that names the processes, and nothing has changed. What it is now is kept before: a
  * checkpoint with the reason "pre-rollback", from which it can be had again.
  *
- *   unmount, detach -> checkpoint -> the volume is exchanged (volumes_replace_from) -> catalog ->
- *   mount
+ *   unmount, detach -> checkpoint -> mark in the catalog -> the volume is exchanged
+ *   (volumes_replace_from) -> catalog -> mount
  *
- * The volume says what it is made of, and so does the catalog, which is written second: between the
- * two nothing serves the volume (workspace_line_check()), and the job goes on after a kill. A
- * failure before the exchange mounts it as it was.
+ * With the mark nothing serves the volume (workspace_line_check()), whatever it is at that moment,
+ * and the job goes on after a kill, or is repeated after a failure. A failure or a cancel before
+ * the mark mounts it as it was; what the exchange needs of the remote has been read before. While a
+ * checkpoint of the workspace is being stored it is a conflict, as that would become the head of
+ * what the volume is no more.
  *
  * A volume that was larger is as large as it was then. Result: the workspace's document with
  * "before": the digest of the checkpoint that keeps what it was.

@@ -72,6 +72,8 @@ int workspace_view_drop(struct node *node, const char *name, struct err *err)
 static void undo(struct node *node, const char *name, const struct err *cause)
 {
     struct err failure = ERR_INIT;
+    cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
+    wait_stop_begin(&nobody);
     if (cause->code != ERR_INTERRUPTED && workspace_view_drop(node, name, &failure) < 0)
         log_event(LOG_WARN, "workspace-not-undone", "workspace", name, "error", failure.text, NULL);
 }
@@ -87,21 +89,39 @@ static int mount(struct job *job, const char *name, const char *path, bool fresh
     return rc;
 }
 
+/* A workspace that was removed may have left a view, and another one of its name have a checkpoint
+ * of that generation. */
+static int check_same(struct job *job, const struct catalog_workspace *row, struct err *err)
+{
+    const char *from = NULL;
+    cleanup_catalog_line struct catalog_line line = {0};
+    int rc = json_doc_get_str(job_params(job), "from", "the request for a view", &from, err);
+    if (rc == 0)
+        rc = catalog_line_get(job_node(job)->catalog, row->volume.id, &line, err);
+    const char *at = rc == 0 ? strchr(from, '@') : NULL;
+    if (rc < 0 || (at && line.parent && strcmp(at + 1, line.parent) == 0))
+        return rc;
+    rc = err_fail(err, ERR_CONFLICT, "there is a view %s of another checkpoint", row->name);
+    err_hint(err, "unmount it first with `varve workspace unmount %s`", row->name);
+    return rc;
+}
+
 static int run(struct job *job, json_t **ret_result, struct err *err)
 {
     const char *name = NULL;
     const char *path = NULL;
-    cleanup_json json_t *made = NULL;
     cleanup_catalog_workspace struct catalog_workspace row = {0};
     int rc = workspace_job_name(job, &name, err);
     if (rc == 0)
         rc = json_doc_get_str(job_params(job), "path", "the request for a view", &path, err);
     int found = rc < 0 ? rc : workspace_find(job_node(job), name, &row, err);
-    if (found < 0)
-        return found;
+    if (found > 0)
+        rc = check_same(job, &row, err);
+    if (found < 0 || rc < 0)
+        return rc < 0 ? rc : found;
     /* One that is whole is the same again, or another path, which the mount refuses. */
     if (!found || row.volume.state == CATALOG_VOLUME_CREATING)
-        rc = workspace_fork_make(job, &made, err);
+        rc = workspace_fork_part(job, err);
     if (rc == 0)
         rc = mount(job, name, path, !found, err);
     return rc == 0 ? workspace_job_result(job, name, ret_result, err) : rc;

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 
@@ -234,26 +235,124 @@ def test_rollback(scratch):
     site.fsck()
 
 
+def check_stored(node, name, wanted, what):
+    """A fork of a checkpoint that is made now has this tree."""
+    made = checkpoint(node, name)
+    check_equal(made["diverged"], False, f"diverged {what}")
+    node.ok("workspace", "create", "probe", "--from", made["reference"])
+    path, _ = mounted(node, node.scratch, "probe", "mnt-probe")
+    check_equal(tree(path), wanted, f"what is stored {what}")
+    node.ok("workspace", "unmount", "probe")
+    node.ok("workspace", "rm", "probe")
+
+
+def test_rollback_to_the_newest(scratch):
+    """What was thrown away is not what the next checkpoint builds on, however often it is rolled back."""
+    node = scratch.node("n1").start()
+    site = VolumeSite(node, size=GIB)
+    with open(f"{site.path}/large", "wb") as f:
+        f.write(random.Random(5).randbytes(20 * MIB))
+    change(site.path, 1)
+    checkpoint(node)
+    first = tree(site.path)
+    for round_ in range(3):
+        change(site.path, 10 + round_)
+        with open(f"{site.path}/large", "r+b") as f:
+            f.write(random.Random(round_).randbytes(5 * MIB))
+        thrown = tree(site.path)
+        before = node.ok("workspace", "rollback", "w", "1")["before"]
+        check_equal(tree(site.path), first, f"tree in round {round_}")
+        check_stored(node, "w", first, f"after rollback {round_}")
+        change(site.path, 20 + round_)
+        check_stored(node, "w", tree(site.path), f"after a change in round {round_}")
+        node.ok("workspace", "create", "old", "--from", f"w@{before}")
+        path, _ = mounted(node, scratch, "old")
+        check_equal(tree(path), thrown, f"what was kept in round {round_}")
+        node.ok("workspace", "unmount", "old")
+        node.ok("workspace", "rm", "old")
+    site.fsck()
+
+
 def test_killed_rollback(scratch):
-    """varved killed at each point of a rollback: afterwards it is as it was, or as it was asked for."""
+    """varved killed at each point of a rollback: afterwards it is as it was asked for, and so is what is stored then."""
     points = [p for p in harness.fault_points() if p.startswith(("rollback.", "volume-replace."))]
-    check(len(points) >= 5, f"fault points {points}")
+    check(len(points) >= 6, f"fault points {points}")
+    node = scratch.node("n1").start()
+    for number, point in enumerate(points):
+        site = VolumeSite(node, name=f"w{number}", size=256 * MIB)
+        change(site.path, number, files=15)
+        checkpoint(node, site.name)
+        first = tree(site.path)
+        change(site.path, 100 + number, files=15)
+        node.stop()
+        killed_at(node, point, "workspace", "rollback", site.name, "1", "--key", f"k{number}")
+        node.start()
+        node.ok("workspace", "rollback", site.name, "1", "--key", f"k{number}")
+        check(os.path.ismount(site.path), f"not mounted after a kill at {point}")
+        check_equal(tree(site.path), first, f"tree after a kill at {point}")
+        check_stored(node, site.name, first, f"after a kill at {point}")
+        check_equal([n for n in os.listdir(f"{node.data}/volumes") if "." in n], [], f"leftovers after a kill at {point}")
+        site.unmount()
+        node.ok("workspace", "rm", site.name)
+    check_equal(os.listdir(f"{node.data}/volumes"), [], "volumes")
+
+
+def test_killed_fork(scratch):
+    """varved killed at each point of a fork, and in the undoing of one: it starts again, and nothing is left."""
+    points = [p for p in harness.fault_points() if p.startswith(("workspace.fork", "workspace.create", "volume-create.mapped", "volume-create.described"))]
+    check(len(points) >= 4, f"fault points {points}")
     node = scratch.node("n1").start()
     site = VolumeSite(node, size=256 * MIB)
     change(site.path, 1)
     checkpoint(node)
-    first = tree(site.path)
+    wanted = tree(site.path)
     for number, point in enumerate(points):
-        change(site.path, number)
         node.stop()
-        killed_at(node, point, "workspace", "rollback", "w", "1", "--key", f"k{number}")
+        killed_at(node, point, "workspace", "create", "f", "--from", "w", "--key", f"k{number}")
         node.start()
-        node.ok("workspace", "rollback", "w", "1", "--key", f"k{number}")
-        check(os.path.ismount(site.path), f"not mounted after a kill at {point}")
-        check_equal(tree(site.path), first, f"tree after a kill at {point}")
-        check_equal([n for n in os.listdir(f"{node.data}/volumes") if not n.startswith(site.volume) or n != site.volume],
-                    [], f"leftovers after a kill at {point}")
+        node.ok("workspace", "create", "f", "--from", "w", "--key", f"k{number}")
+        path, _ = mounted(node, scratch, "f")
+        check_equal(tree(path), wanted, f"tree after a kill at {point}")
+        node.ok("workspace", "unmount", "f")
+        node.stop()
+        killed_at(node, "workspace.bytes-removed", "workspace", "rm", "f")
+        node.start()
+        wait_for(lambda: [w["name"] for w in node.ok("workspace", "ls")["workspaces"]] == ["w"], 20, "end of the rm")
     site.fsck()
+
+
+def test_two_nodes(scratch):
+    """Two nodes with one volume: one head, what the other stores is kept beside it, and stays so."""
+    registry = scratch.registry()
+    node = scratch.node("n1", remote=registry.url).start()
+    node.ok("workspace", "create", "w", "--size", "256M")
+    path, _ = mounted(node, scratch, "w")
+    change(path, 1)
+    checkpoint(node)
+    node.ok("workspace", "unmount", "w")
+    node.stop()
+    shutil.copytree(node.data, scratch.path("copy"), symlinks=True)
+    node.start()
+    path, _ = mounted(node, scratch, "w")
+    change(path, 2)
+    second = checkpoint(node)
+    check_equal((second["generation"], second["diverged"]), (2, False), "checkpoint of the first")
+    other = scratch.node("n2", remote=registry.url, data=scratch.path("copy")).start()
+    mine, _ = mounted(other, scratch, "w", "mnt-n2-w")
+    for round_ in range(2):
+        change(mine, 7 + round_)
+        made = checkpoint(other)
+        check_equal(made["diverged"], True, f"checkpoint {round_} of the other")
+        wanted = tree(mine)
+        other.ok("workspace", "create", f"d{round_}", "--from", made["reference"])
+        place, _ = mounted(other, scratch, f"d{round_}")
+        check_equal(tree(place), wanted, f"what diverged in round {round_}")
+        other.ok("workspace", "unmount", f"d{round_}")
+    change(path, 3)
+    third = checkpoint(node)
+    check_equal((third["diverged"], third["parent"]), (False, second["checkpoint"]), "checkpoint after the other's")
+    node.ok("workspace", "unmount", "w")
+    other.ok("workspace", "unmount", "w")
 
 
 def test_views(scratch):

@@ -42,7 +42,10 @@ static int add(struct fixture *fixture, const char *digest, int64_t generation, 
                struct err *err)
 {
     struct catalog_checkpoint row = checkpoint(digest, generation);
-    return catalog_checkpoint_add(fixture->catalog, &row, head, err);
+    cleanup_catalog_line struct catalog_line line = {0};
+    if (head)
+        (void)catalog_line_get(fixture->catalog, VOLUME, &line, NULL);
+    return catalog_checkpoint_add(fixture->catalog, &row, head ? &line : NULL, err);
 }
 
 static void test_what_was_added_is_got(void **state)
@@ -55,7 +58,7 @@ static void test_what_was_added_is_got(void **state)
     row.reason = CATALOG_CHECKPOINT_PRE_ROLLBACK;
     row.durability = CATALOG_VERIFIED;
     fixture->clock.offset_ns = 70;
-    assert_int_equal(catalog_checkpoint_add(fixture->catalog, &row, false, NULL), 0);
+    assert_int_equal(catalog_checkpoint_add(fixture->catalog, &row, NULL, NULL), 0);
     fixture_close(fixture);
     fixture_open(fixture);
     struct catalog_checkpoint got = {0};
@@ -114,6 +117,30 @@ static void test_a_head_follows(void **state)
     assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
     assert_string_equal(line.head, TWO);
     assert_int_equal(line.generation, 2);
+}
+
+/* Whoever made it of what the volume was before must not make it the head of what it is now. */
+static void test_a_head_of_another_line(void **state)
+{
+    struct fixture *fixture = *state;
+    struct catalog_checkpoint row = checkpoint(TWO, 2);
+    struct err err = ERR_INIT;
+    cleanup_catalog_line struct catalog_line line = {0};
+    cleanup_catalog_line struct catalog_line now = {0};
+    add_volume(fixture);
+    assert_int_equal(add(fixture, ONE, 1, true, NULL), 0);
+    assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
+    assert_int_equal(catalog_line_put_back_begin(fixture->catalog, VOLUME, NULL), 0);
+    assert_failed(catalog_checkpoint_add(fixture->catalog, &row, &line, &err), &err, ERR_CONFLICT,
+                  "another checkpoint by now");
+    assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &now, NULL), 0);
+    assert_true(catalog_line_is_open(&now));
+    assert_false(catalog_line_is_open(&line));
+    assert_string_equal(now.head, ONE);
+    struct catalog_checkpoint none = {0};
+    err_clear(&err);
+    assert_failed(catalog_checkpoint_get(fixture->catalog, TWO, &none, &err), &err, ERR_NOT_FOUND,
+                  "no checkpoint");
 }
 
 static void test_a_volume_is_put_back(void **state)
@@ -177,6 +204,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_was_added_is_got, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_head_follows, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_a_head_of_another_line, fixture_setup,
+                                        fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_volume_is_put_back, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_history, fixture_setup, fixture_teardown),
     };
