@@ -11,6 +11,11 @@
  * nothing is written and `unchanged` says so. The same parent, chunks and config make the same
  * bytes.
  *
+ * What is zero and zero in the parent costs next to nothing, as volumes are mostly that: it is not
+ * hashed, and where the parent's root says that nothing of a leaf is set, the source may pass over
+ * it. A leaf of the parent is fetched when something is set there and the source has more to say of
+ * its chunks than that they are the parent's.
+ *
  * Pack lists of the parent that are full are named again; the last one is written anew with the new
  * packs. Lists and root manifests have tags ("p-", "r-" and the first 12 digits of their digest)
  * before the index is sent. A tag that names another manifest already is ERR_EXISTS.
@@ -45,12 +50,14 @@ enum checkpoint_chunk {
 
 struct checkpoint_source {
     uint64_t size; /* of the volume in bytes; not smaller than the parent's */
-    /* The next chunk from `from` on that may differ from the parent; UINT64_MAX: none. Without a
-     * parent all that is not given is zero. */
-    uint64_t (*next)(void *arg, uint64_t from);
+    /* The next chunk from `from` on and before `until` that may differ from the parent; UINT64_MAX:
+     * none. `zeros` false: the parent has only zeros there, or there is none, so that chunks which
+     * are zero may be left out. */
+    uint64_t (*next)(void *arg, uint64_t from, uint64_t until, bool zeros);
     /* Returns enum checkpoint_chunk or -errno. `buffer`: VOLUME_CHUNK bytes, aligned to blocks. */
     int (*read)(void *arg, uint64_t chunk, void *buffer, uint32_t *ret_mask, struct err *err);
-    /* The chunk's bytes are in a pack, or needed no more. May be NULL. */
+    /* The chunk's bytes are in a pack, or needed no more. May be NULL. After a failure they may be
+     * gone, so the next attempt needs a source of its own. */
     void (*done)(void *arg, uint64_t chunk);
     void *arg;
 };
@@ -73,6 +80,10 @@ struct checkpoint_write {
      * when nothing has changed. NULL. */
     int (*progress)(void *arg, uint64_t chunks, uint64_t bytes_sent, struct err *err);
     void *progress_arg;
+    /* NULL; set to true with a failure that is the parent's: the remote has lost or damaged a part
+     * of it (ERR_NOT_FOUND, ERR_DIGEST, ERR_DAMAGED), which a repeat does not mend. A checkpoint
+     * without parent does, when all bytes are here; else that is ERR_NOT_FOUND. */
+    bool *ret_parent_lost;
     /* For tests; 0 otherwise. */
     uint64_t pack_bytes; /* of a pack, instead of what the volume's size says */
     unsigned id_bits;    /* pack_writer.h */

@@ -16,6 +16,7 @@ struct batch {
     uint32_t masks[BATCH]; /* blocks that the source gave; 0: all of them */
     bool is_whole[BATCH];  /* nothing of the parent's is needed */
     bool is_set[BATCH];    /* in the parent */
+    bool is_zero[BATCH];   /* without looking at its bytes: there is no job */
     size_t count;
 };
 
@@ -24,6 +25,8 @@ struct reading {
     struct batch batches[2];
     uint8_t *buffers; /* of all jobs: bytes and frame */
     uint64_t next;    /* where the source is asked next; UINT64_MAX: it has ended */
+    uint64_t run_end; /* of the run of chunks that `next` is in, */
+    bool run_has;     /* in each of whose leaves the parent has something, or in none */
     struct volume_leaf parent_leaf;
     bool has_parent_leaf; /* parent_leaf.number is loaded */
 };
@@ -54,28 +57,21 @@ static int new_reading(struct checkpoint_making *making, struct reading **ret, s
     return 0;
 }
 
-static int stop(void *arg, uint64_t done, uint64_t total)
-{
-    const struct checkpoint_write *write = arg;
-    return write->stop ? write->stop(write->stop_arg, done, total) : 0;
-}
-
 /* Reading */
 
-/* What the parent has at a chunk. */
+/* What the parent has at a chunk. Its leaf is fetched when anything is set there, once for all of
+ * its chunks, as these come in order. */
 static int look_at_parent(struct reading *reading, uint64_t chunk, struct chunk_job *job,
                           bool *ret_set, struct err *err)
 {
-    const struct checkpoint_write *write = reading->making->write;
     uint32_t number = (uint32_t)(chunk / VOLUME_LEAF_CHUNKS);
     *ret_set = false;
     job->has_known = false;
-    if (!write->parent || number >= checkpoint_root_of(write->parent)->leaf_count)
+    if (!checkpoint_write_parent_has(reading->making, number))
         return 0;
     if (!reading->has_parent_leaf || reading->parent_leaf.number != number) {
         reading->has_parent_leaf = false;
-        int rc =
-            checkpoint_leaf(write->parent, number, stop, (void *)write, &reading->parent_leaf, err);
+        int rc = checkpoint_write_parent_leaf(reading->making, number, &reading->parent_leaf, err);
         if (rc < 0)
             return rc;
         reading->has_parent_leaf = true;
@@ -93,33 +89,47 @@ static void done(struct reading *reading, uint64_t chunk)
         source->done(source->arg, chunk);
 }
 
+static int fail_without_parent(uint64_t chunk, struct err *err)
+{
+    int rc = err_fail(
+        err, ERR_NOT_FOUND,
+        "chunk %" PRIu64 " is not here, and there is no checkpoint before that has it", chunk);
+    err_hint(err,
+             "the remote has lost the checkpoint that has the rest of it: put that back, from a "
+             "copy of the remote");
+    return rc;
+}
+
 /* One chunk into the next place of the batch, which stays free when the chunk is the parent's. */
 static int read_chunk(struct reading *reading, struct batch *batch, uint64_t chunk, struct err *err)
 {
     const struct checkpoint_source *source = reading->making->source;
-    struct chunk_job *job = &batch->jobs[batch->count];
+    const size_t at = batch->count;
+    struct chunk_job *job = &batch->jobs[at];
     uint32_t mask = 0;
     int what = source->read(source->arg, chunk, job->bytes, &mask, err);
     if (what < 0)
         return what;
     reading->making->written.chunks_read++;
-    if (what == CHECKPOINT_CHUNK_PARENT && !reading->making->write->parent)
-        return err_fail(err, ERR_INTERNAL, "chunk %" PRIu64 " is a parent's, and there is none",
-                        chunk);
+    job->chunk = chunk;
+    batch->masks[at] = mask;
+    batch->is_zero[at] = what == CHECKPOINT_CHUNK_ZERO;
+    batch->is_whole[at] =
+        what != CHECKPOINT_CHUNK_PARENT || (mask & VOLUME_MASK_ALL) == VOLUME_MASK_ALL;
+    if (!batch->is_whole[at] && !reading->making->write->parent)
+        return fail_without_parent(chunk, err);
     if (what == CHECKPOINT_CHUNK_PARENT && mask == 0) {
         done(reading, chunk);
         return 0;
     }
-    if (what == CHECKPOINT_CHUNK_ZERO)
-        memset(job->bytes, 0, VOLUME_CHUNK);
-    job->chunk = chunk;
-    batch->masks[batch->count] = mask;
-    batch->is_whole[batch->count] =
-        what != CHECKPOINT_CHUNK_PARENT || (mask & VOLUME_MASK_ALL) == VOLUME_MASK_ALL;
-    int rc = look_at_parent(reading, chunk, job, &batch->is_set[batch->count], err);
-    if (rc == 0)
+    int rc = look_at_parent(reading, chunk, job, &batch->is_set[at], err);
+    if (rc < 0)
+        return rc;
+    if (batch->is_zero[at] && !batch->is_set[at])
+        done(reading, chunk);
+    else
         batch->count++;
-    return rc;
+    return 0;
 }
 
 /* Puts the parent's blocks (NULL: zeros) where the source gave none. */
@@ -148,7 +158,6 @@ static int take(void *arg, uint64_t chunk, const void *bytes, struct err *err)
 
 static int merge_batch(struct reading *reading, struct batch *batch, struct err *err)
 {
-    const struct checkpoint_write *write = reading->making->write;
     uint64_t chunks[BATCH];
     size_t count = 0;
     for (size_t i = 0; i < batch->count; i++) {
@@ -159,28 +168,59 @@ static int merge_batch(struct reading *reading, struct batch *batch, struct err 
         else
             merge(batch->jobs[i].bytes, batch->masks[i], NULL);
     }
-    if (count == 0)
-        return 0;
-    return checkpoint_read(write->parent, chunks, count, stop, (void *)write, take, batch, err);
+    return checkpoint_write_parent_read(reading->making, chunks, count, take, batch, err);
+}
+
+/* Finds the run that begins at a chunk of the volume. */
+static void begin_run(struct reading *reading, uint64_t from)
+{
+    const struct checkpoint_making *making = reading->making;
+    const uint64_t end = making->source->size / VOLUME_CHUNK;
+    uint32_t leaf = (uint32_t)(from / VOLUME_LEAF_CHUNKS);
+    reading->run_has = checkpoint_write_parent_has(making, leaf);
+    do
+        reading->run_end = (uint64_t)++leaf * VOLUME_LEAF_CHUNKS;
+    while (reading->run_end < end && checkpoint_write_parent_has(making, leaf) == reading->run_has);
+    if (reading->run_end > end)
+        reading->run_end = end;
+}
+
+/* The next chunk that may differ from the parent; UINT64_MAX: none. Zeros do not where the parent
+ * has nothing. */
+static int next_chunk(struct reading *reading, uint64_t *ret, struct err *err)
+{
+    const struct checkpoint_source *source = reading->making->source;
+    const uint64_t end = source->size / VOLUME_CHUNK;
+    uint64_t chunk = UINT64_MAX;
+    for (uint64_t from = reading->next; chunk == UINT64_MAX && from < end;
+         from = reading->run_end) {
+        if (from >= reading->run_end)
+            begin_run(reading, from);
+        chunk = source->next(source->arg, from, reading->run_end, reading->run_has);
+        if (chunk != UINT64_MAX && (chunk < from || chunk >= reading->run_end))
+            return err_fail(err, ERR_INTERNAL,
+                            "chunk %" PRIu64 " comes of those from %" PRIu64 " to %" PRIu64, chunk,
+                            from, reading->run_end);
+    }
+    *ret = chunk;
+    return 0;
 }
 
 static int read_batch(struct reading *reading, struct batch *batch, struct err *err)
 {
-    const struct checkpoint_source *source = reading->making->source;
     batch->count = 0;
     int rc = checkpoint_write_stopped(reading->making, err);
     for (int i = 0; rc == 0 && i < LOOKS_MAX && batch->count < BATCH; i++) {
-        uint64_t chunk = source->next(source->arg, reading->next);
-        if (chunk == UINT64_MAX) {
+        uint64_t chunk;
+        rc = next_chunk(reading, &chunk, err);
+        if (rc == 0 && chunk == UINT64_MAX) {
             reading->next = UINT64_MAX;
             break;
         }
-        if (chunk < reading->next || chunk >= source->size / VOLUME_CHUNK)
-            return err_fail(err, ERR_INTERNAL,
-                            "chunk %" PRIu64 " comes after %" PRIu64 " of a volume with %" PRIu64,
-                            chunk, reading->next, source->size / VOLUME_CHUNK);
-        rc = read_chunk(reading, batch, chunk, err);
-        reading->next = chunk + 1;
+        if (rc == 0)
+            rc = read_chunk(reading, batch, chunk, err);
+        if (rc == 0)
+            reading->next = chunk + 1;
     }
     return rc == 0 ? merge_batch(reading, batch, err) : rc;
 }
@@ -226,16 +266,16 @@ static int store(struct checkpoint_making *making, const struct chunk_job *job,
     return rc;
 }
 
-static int finish_chunk(struct reading *reading, struct chunk_job *job, bool was_set,
+static int finish_chunk(struct reading *reading, const struct batch *batch, size_t at,
                         struct err *err)
 {
     struct checkpoint_making *making = reading->making;
-    struct checkpoint_change change = {.chunk = (uint32_t)job->chunk};
-    int rc = chunk_pool_wait(making->pool, job, err);
-    if (rc < 0)
-        return rc;
-    change.is_set = !job->is_zero;
-    bool is_same = job->is_zero ? !was_set : was_set && digest_equal(&job->digest, &job->known);
+    const struct chunk_job *job = &batch->jobs[at];
+    const bool was_set = batch->is_set[at];
+    const bool is_zero = batch->is_zero[at] || job->is_zero;
+    struct checkpoint_change change = {.chunk = (uint32_t)job->chunk, .is_set = !is_zero};
+    bool is_same = is_zero ? !was_set : was_set && digest_equal(&job->digest, &job->known);
+    int rc = 0;
     if (!is_same && change.is_set) {
         change.digest = job->digest;
         rc = store(making, job, &change.spot, err);
@@ -247,11 +287,22 @@ static int finish_chunk(struct reading *reading, struct chunk_job *job, bool was
     return rc;
 }
 
+static void submit_batch(struct reading *reading, struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (!batch->is_zero[i])
+            chunk_pool_submit(reading->making->pool, &batch->jobs[i]);
+}
+
 static int finish_batch(struct reading *reading, struct batch *batch, struct err *err)
 {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < batch->count; i++)
-        rc = finish_chunk(reading, &batch->jobs[i], batch->is_set[i], err);
+    for (size_t i = 0; rc == 0 && i < batch->count; i++) {
+        if (!batch->is_zero[i])
+            rc = chunk_pool_wait(reading->making->pool, &batch->jobs[i], err);
+        if (rc == 0)
+            rc = finish_chunk(reading, batch, i, err);
+    }
     batch->count = 0;
     return rc == 0 ? checkpoint_write_progress(reading->making, err) : rc;
 }
@@ -264,8 +315,8 @@ static int run(struct reading *reading, struct err *err)
         int rc = 0;
         if (reading->next != UINT64_MAX)
             rc = read_batch(reading, now, err);
-        for (size_t i = 0; rc == 0 && i < now->count; i++)
-            chunk_pool_submit(reading->making->pool, &now->jobs[i]);
+        if (rc == 0)
+            submit_batch(reading, now);
         if (rc == 0)
             rc = finish_batch(reading, before, err);
         if (rc < 0)

@@ -11,9 +11,8 @@ struct work {
 static int begin_leaf(const struct checkpoint_making *making, uint32_t number,
                       struct volume_leaf *ret, struct err *err)
 {
-    const struct checkpoint_write *write = making->write;
-    if (write->parent && number < checkpoint_root_of(write->parent)->leaf_count)
-        return checkpoint_leaf(write->parent, number, write->stop, write->stop_arg, ret, err);
+    if (checkpoint_write_parent_has(making, number))
+        return checkpoint_write_parent_leaf(making, number, ret, err);
     volume_leaf_init(ret, number);
     return 0;
 }

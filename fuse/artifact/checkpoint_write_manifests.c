@@ -75,8 +75,11 @@ static int send_manifest(struct checkpoint_making *making, char prefix, const ch
     snprintf(tag, sizeof tag, "%c-%.*s", prefix, TAG_DIGITS, digest_hex(&ret->digest).s);
     ret->size = len;
     making->written.bytes_new += len;
-    return remote_manifest_claim(write->remote, write->repository, tag, OCI_MEDIA_MANIFEST, text,
-                                 len, write->stop, write->stop_arg, NULL, err);
+    struct remote_missing missing = {.any = false};
+    struct err failure = ERR_INIT;
+    rc = remote_manifest_claim(write->remote, write->repository, tag, OCI_MEDIA_MANIFEST, text, len,
+                               write->stop, write->stop_arg, &missing, &failure);
+    return rc < 0 ? checkpoint_write_refused(making, &missing, rc, &failure, err) : 0;
 }
 
 static int send_root_manifest(struct checkpoint_making *making, struct checkpoint_blob *ret,
@@ -144,9 +147,12 @@ static int keep_lists(const struct checkpoint_making *making, size_t old_count, 
     if (!making->write->parent)
         return 0;
     const struct checkpoint_index *old = checkpoint_index_of(making->write->parent);
-    if (old->list_count != (old_count + CHECKPOINT_LIST_PACKS - 1) / CHECKPOINT_LIST_PACKS)
-        return err_fail(err, ERR_DAMAGED, "the parent has %zu packs in %zu lists", old_count,
-                        old->list_count);
+    if (old->list_count != (old_count + CHECKPOINT_LIST_PACKS - 1) / CHECKPOINT_LIST_PACKS) {
+        struct err failure = ERR_INIT;
+        int rc = err_fail(&failure, ERR_DAMAGED, "it has %zu packs in %zu lists", old_count,
+                          old->list_count);
+        return checkpoint_write_parent_failed(making, rc, &failure, err);
+    }
     size_t count = all ? old->list_count : old_count / CHECKPOINT_LIST_PACKS;
     if (count > 0)
         memcpy(index->lists, old->lists, count * sizeof *index->lists);
@@ -231,9 +237,11 @@ static int send_index(struct checkpoint_making *making, const char *text, size_t
         if (rc == 0 || failure.code != ERR_UNSUPPORTED)
             return rc < 0 ? err_pass(err, rc, &failure) : 0;
     }
-    return remote_manifest_put_or_stop(write->remote, write->repository, write->tag,
-                                       OCI_MEDIA_INDEX, text, len, write->stop, write->stop_arg,
-                                       NULL, err);
+    struct remote_missing missing = {.any = false};
+    struct err failure = ERR_INIT;
+    rc = remote_manifest_put_or_stop(write->remote, write->repository, write->tag, OCI_MEDIA_INDEX,
+                                     text, len, write->stop, write->stop_arg, &missing, &failure);
+    return rc < 0 ? checkpoint_write_refused(making, &missing, rc, &failure, err) : 0;
 }
 
 int checkpoint_write_manifests(struct checkpoint_making *making, struct err *err)

@@ -4,6 +4,7 @@
  *   chunks     source -> frames in packs, and changes            checkpoint_write_chunks.c
  *   leaves     changes -> leaves in packs -> root                checkpoint_write_leaves.c
  *   manifests  root and config; root manifest, lists and index   checkpoint_write_manifests.c
+ *   parent     what these read of the parent                     checkpoint_write_parent.c
  *
  * A leaf names the packs of its chunks, so it is made when these are sealed: of all leaves at the
  * end, or of CHECKPOINT_LEAVES_PENDING of them, so that what waits is bounded.
@@ -56,6 +57,23 @@ struct checkpoint_making {
 int checkpoint_write_stopped(const struct checkpoint_making *making, struct err *err);
 /* Tells the caller how far it is. */
 int checkpoint_write_progress(struct checkpoint_making *making, struct err *err);
+
+/* Whether the parent has anything among the chunks of a leaf. */
+bool checkpoint_write_parent_has(const struct checkpoint_making *making, uint32_t leaf);
+/* A leaf of the parent, and chunks of it: as checkpoint_leaf() and checkpoint_read(). */
+int checkpoint_write_parent_leaf(const struct checkpoint_making *making, uint32_t leaf,
+                                 struct volume_leaf *ret, struct err *err);
+int checkpoint_write_parent_read(const struct checkpoint_making *making, const uint64_t *chunks,
+                                 size_t count, checkpoint_take *take, void *take_arg,
+                                 struct err *err);
+/* Hands a failure on that is about the parent, with what it means to the caller. */
+int checkpoint_write_parent_failed(const struct checkpoint_making *making, int rc,
+                                   const struct err *failure, struct err *err);
+/* Hands a failure on of a manifest that was not taken: it is the parent's when what `missing` says
+ * is. */
+int checkpoint_write_refused(const struct checkpoint_making *making,
+                             const struct remote_missing *missing, int rc,
+                             const struct err *failure, struct err *err);
 
 /* Reads the whole source. */
 int checkpoint_write_chunks(struct checkpoint_making *making, struct err *err);

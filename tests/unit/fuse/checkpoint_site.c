@@ -118,11 +118,20 @@ static bool make_chunk(const uint32_t *blocks, uint64_t chunk, uint8_t *ret)
     return is_set;
 }
 
-static uint64_t source_next(void *arg, uint64_t from)
+static bool is_set(const uint32_t *blocks, uint64_t chunk)
+{
+    for (uint64_t i = 0; i < VOLUME_CHUNK_BLOCKS; i++)
+        if (blocks[chunk * VOLUME_CHUNK_BLOCKS + i] != 0)
+            return true;
+    return false;
+}
+
+static uint64_t source_next(void *arg, uint64_t from, uint64_t until, bool zeros)
 {
     const struct checkpoint_site *site = arg;
-    for (uint64_t chunk = from; chunk < site->size / VOLUME_CHUNK; chunk++)
-        if (site->dirty[chunk])
+    assert_true(from < until && until <= site->size / VOLUME_CHUNK);
+    for (uint64_t chunk = from; chunk < until; chunk++)
+        if (site->dirty[chunk] && (zeros || !site->passes_over || is_set(site->now, chunk)))
             return chunk;
     return UINT64_MAX;
 }
@@ -147,7 +156,7 @@ static int source_read(void *arg, uint64_t chunk, void *buffer, uint32_t *ret_ma
     uint8_t *bytes = buffer;
     if (chunk == site->read_fails)
         return err_errno(err, EIO, "chunk %d cannot be read", (int)chunk);
-    bool is_set = make_chunk(site->now, chunk, bytes);
+    bool has_bytes = make_chunk(site->now, chunk, bytes);
     if (!site->plain && site->write.parent && checkpoint_site_below(site, 3) > 0) {
         uint32_t mask = changed_blocks(site, chunk);
         for (unsigned i = 0; i < VOLUME_CHUNK_BLOCKS; i++)
@@ -156,7 +165,7 @@ static int source_read(void *arg, uint64_t chunk, void *buffer, uint32_t *ret_ma
         *ret_mask = mask;
         return CHECKPOINT_CHUNK_PARENT;
     }
-    if (is_set || site->plain || checkpoint_site_below(site, 2) == 0)
+    if (has_bytes || site->plain || checkpoint_site_below(site, 2) == 0)
         return CHECKPOINT_CHUNK_BYTES;
     memset(bytes, 0xEE, VOLUME_CHUNK);
     return CHECKPOINT_CHUNK_ZERO;
@@ -226,14 +235,6 @@ bool checkpoint_site_tag(struct checkpoint_site *site, struct digest *ret)
     return true;
 }
 
-static bool was_set(const struct checkpoint_site *site, uint64_t chunk)
-{
-    for (uint64_t i = 0; i < VOLUME_CHUNK_BLOCKS; i++)
-        if (site->parent[chunk * VOLUME_CHUNK_BLOCKS + i] != 0)
-            return true;
-    return false;
-}
-
 void checkpoint_site_compare(struct checkpoint_site *site)
 {
     static uint8_t wanted[VOLUME_CHUNK];
@@ -244,7 +245,7 @@ void checkpoint_site_compare(struct checkpoint_site *site)
     assert_true(digest_equal(&plain.index, &site->written.digest));
     assert_int_equal(plain.size, site->size);
     for (uint64_t chunk = 0; chunk < plain.chunk_count; chunk++) {
-        assert_int_equal(plain.chunks[chunk].is_set, was_set(site, chunk));
+        assert_int_equal(plain.chunks[chunk].is_set, is_set(site->parent, chunk));
         if (!plain.chunks[chunk].is_set)
             continue;
         (void)make_chunk(site->parent, chunk, wanted);
@@ -283,7 +284,7 @@ void checkpoint_site_compare_read(struct checkpoint_site *site)
     cleanup_free uint64_t *chunks = malloc(site->size / VOLUME_CHUNK * sizeof *chunks);
     assert_non_null(chunks);
     for (uint64_t chunk = 0; chunk < site->size / VOLUME_CHUNK; chunk++)
-        if (was_set(site, chunk))
+        if (is_set(site->parent, chunk))
             chunks[count++] = chunk;
     if (checkpoint_read(site->head, chunks, count, NULL, NULL, compare_chunk, &comparison, &err) <
         0)

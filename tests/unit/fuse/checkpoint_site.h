@@ -25,6 +25,7 @@ struct checkpoint_site {
     uint64_t generation;
 
     bool plain;          /* the source gives bytes alone */
+    bool passes_over;    /* it leaves zeros out where it may */
     uint64_t read_fails; /* the chunk that cannot be read; UINT64_MAX: none */
     uint64_t done;       /* chunks of which the source was told that they are done */
 

@@ -76,6 +76,7 @@ static void chains(void **state)
         assert_int_equal(checkpoint_site_setup((void **)&site), 0);
         site->random += (uint64_t)i * 7919;
         site->plain = i % 3 == 2;
+        site->passes_over = i % 2 == 0;
         site->write.pack_bytes = i % 2 ? 300000 : 0;
         site->write.id_bits = i % 3 == 1 ? 10 : 0;
         run_chain(site, CHAIN);
