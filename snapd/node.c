@@ -42,6 +42,7 @@ void node_close(struct node *node)
     close_fd(&node->run_lock); /* last: the next daemon may start now */
     close_fd(&node->data_lock);
     (void)pthread_mutex_destroy(&node->index_lock);
+    (void)pthread_mutex_destroy(&node->engine_lock);
     const char **strings[] = {&node->id,
                               &node->data_dir,
                               &node->run_dir,
@@ -68,6 +69,7 @@ static struct node *new_node(void)
         free(node);
         return NULL;
     }
+    (void)pthread_mutex_init(&node->engine_lock, NULL);
     node->mounts = mounts;
     node->data_fd = node->layers_fd = node->runs_fd = node->temp_fd = -1;
     node->uploads_fd = node->exports_fd = node->volumes_fd = -1;

@@ -40,9 +40,10 @@ struct node {
     struct registry_pool *pool;       /* the transport to all registries; owned */
     struct remote *remote;            /* where pushed things live */
     struct registry_options registry; /* for references that name another registry */
-    struct engine *engine;
-    const char *data_dir; /* absolute, without symbolic links */
-    const char *run_dir;  /* the same */
+    struct engine *engine;       /* while jobs run; for who is neither a job nor a request, under */
+    pthread_mutex_t engine_lock; /* this lock */
+    const char *data_dir;        /* absolute, without symbolic links */
+    const char *run_dir;         /* the same */
     int data_fd;
     int layers_fd;                 /* DATA/layers: layer images */
     int runs_fd;                   /* DATA/runs: writable layers of runs */

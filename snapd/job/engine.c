@@ -263,7 +263,9 @@ int engine_start(struct node *node, const struct job_kind *const *kinds, size_t 
     struct engine *engine = engine_new(node, kinds, kind_count);
     if (!engine)
         return err_fail(err, ERR_INTERNAL, "no memory for the job engine");
+    pthread_mutex_lock(&node->engine_lock);
     node->engine = engine;
+    pthread_mutex_unlock(&node->engine_lock);
     int rc = queue_unfinished(engine, err);
     while (rc >= 0 && engine->thread_count < ENGINE_THREADS) {
         rc = -pthread_create(&engine->threads[engine->thread_count], NULL, worker, engine);
@@ -302,7 +304,9 @@ void engine_stop(struct engine *engine)
         next = job->next;
         unref(job);
     }
+    pthread_mutex_lock(&engine->node->engine_lock);
     engine->node->engine = NULL;
+    pthread_mutex_unlock(&engine->node->engine_lock);
     pthread_cond_destroy(&engine->finished);
     pthread_cond_destroy(&engine->queued);
     pthread_mutex_destroy(&engine->lock);

@@ -238,9 +238,11 @@ static int submit_release(struct node *node, const char *volume, struct err *err
     (void)snprintf(object, sizeof object, "volume:%s", volume);
     const struct job_request request = {
         .kind = workspace_release_job.name, .object = object, .key = object, .params = params};
-    if (node->engine && engine_submit(node->engine, &request, &id, &why) == 0)
-        return 0;
-    return record_release(node, object, params, err);
+    /* The thread may be one that settles workspaces, while the jobs begin or end. */
+    pthread_mutex_lock(&node->engine_lock);
+    rc = node->engine ? engine_submit(node->engine, &request, &id, &why) : -ENOENT;
+    pthread_mutex_unlock(&node->engine_lock);
+    return rc == 0 ? 0 : record_release(node, object, params, err);
 }
 
 void workspace_fork_release(struct node *node, const char *volume)

@@ -321,6 +321,21 @@ def test_killed_fork(scratch):
     site.fsck()
 
 
+def test_half_removed(scratch):
+    """A fork whose removal failed is removed at the next start, with its hold, before any job runs."""
+    node = scratch.node("n1").start()
+    node.ok("workspace", "create", "w", "--size", "64M")
+    checkpoint(node)
+    node.ok("workspace", "fork", "w", "f", "--at", "1")
+    node.stop()
+    node.start(fault="workspace.bytes-removed=eio")
+    node.fails(1, "workspace", "rm", "f")
+    node.stop()
+    node.start()
+    wait_for(lambda: [w["name"] for w in node.ok("workspace", "ls")["workspaces"]] == ["w"], 20, "end of the rm")
+    wait_for(lambda: "-hold-" not in harness.read_text(f"{node.data}/remote/index.json"), 60, "end of the hold")
+
+
 def test_two_nodes(scratch):
     """Two nodes with one volume: one head, what the other stores is kept beside it, and stays so."""
     registry = scratch.registry()
