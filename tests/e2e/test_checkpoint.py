@@ -321,6 +321,36 @@ def test_killed_fork(scratch):
     site.fsck()
 
 
+def test_cancelled(scratch):
+    """Each kind, cancelled where it stands and with varved killed right after: nothing of it is left."""
+    node = scratch.node("n1").start()
+    site = VolumeSite(node, size=256 * MIB)
+    change(site.path, 1)
+    checkpoint(node)
+    change(site.path, 2)
+    now = tree(site.path)
+    place = folder(scratch, "place")
+    cases = {"rollback.detached": ("rollback", "w", "1"), "checkpoint.cut": ("checkpoint", "w"),
+             "workspace.fork-held": ("create", "f", "--from", "w"), "workspace.attached": ("mount", "w@1", place)}
+    for point, verb in cases.items():
+        node.stop()
+        node.start(fault=f"{point}=hang")
+        at = len(node.log_text())
+        job = node.ok("workspace", *verb, "--detach")["job"]
+        wait_for(lambda: f"fault point: {point} hangs" in node.log_text()[at:], 60, f"{point}")
+        node.ok("job", "cancel", job, "--detach")
+        node.kill()
+        node.start()
+        wait_for(lambda: node.ok("job", "show", job)["state"] == "cancelled", 60, f"end of {verb[0]}")
+        check(os.path.ismount(site.path), f"not mounted after {point}")
+        check_equal(tree(site.path), now, f"tree after {point}")
+        check_equal([w["name"] for w in node.ok("workspace", "ls")["workspaces"]], ["w"], f"workspaces after {point}")
+        check(not os.path.ismount(place), f"a view after {point}")
+        check_equal(os.listdir(f"{node.data}/volumes"), [site.volume], f"volumes after {point}")
+    check_stored(node, "w", now, "after all that")
+    site.fsck()
+
+
 def test_half_removed(scratch):
     """A fork whose removal failed is removed at the next start, with its hold, before any job runs."""
     node = scratch.node("n1").start()
