@@ -37,7 +37,9 @@ static int open_map(struct volume_fetch *fetch, int live_fd, struct err *err)
     fetch->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fetch->live_fd < 0 || fetch->wake_fd < 0)
         return err_errno(err, errno, "cannot fetch chunks of volume %s", fetch->id);
-    int rc = live_map_open(fetch->live_fd, false, &fetch->live, err);
+    int rc = live_map_number(fetch->live_fd, &fetch->live_number, err);
+    if (rc == 0)
+        rc = live_map_open(fetch->live_fd, false, &fetch->live, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot fetch chunks of volume %s", fetch->id);
     fetch->chunks = (uint32_t)((fetch->live.mapped - LIVE_MAP_HEADER_BYTES) / sizeof(uint32_t));

@@ -21,6 +21,10 @@
  * Death: when the worker dies the connection ends and the next one is made to its successor, which
  * tells again of all that waits. When varved dies, the next one starts this again.
  *
+ * A fetch is for one live map. When the volume is detached it brings nothing more; when it is
+ * attached anew, perhaps made of another checkpoint, the worker refuses it (-ESTALE), and it asks
+ * again seldom, for nothing, until it is stopped.
+ *
  * A worker may lie: what it asks for is bounded, what is not of the protocol ends the connection,
  * which is made again after a pause, and its live map says only what is worth fetching.
  *

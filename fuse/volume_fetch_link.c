@@ -48,8 +48,10 @@ static int receive(int socket, struct volume_wire *ret)
 /* Asks for the chunks' connection; a dead worker's successor answers. Returns it, or -errno. */
 static int begin(struct volume_fetch *fetch, struct volume_wire *ret_answer)
 {
-    const struct volume_wire ask = {
-        .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = VOLUME_WIRE_FETCH};
+    const struct volume_wire ask = {.magic = VOLUME_WIRE_MAGIC,
+                                    .version = VOLUME_WIRE_VERSION,
+                                    .op = VOLUME_WIRE_FETCH,
+                                    .arg = {fetch->live_number}};
     const int bytes = VOLUME_FETCH_SOCKET_BYTES / 2; /* the kernel doubles it */
     const int64_t deadline = wire_deadline(SLICE_MS);
     char name[32];
@@ -175,10 +177,13 @@ void *volume_fetch_link_run(void *arg)
     int again_ms = AGAIN_MS;
     for (;;) {
         bool spoke = false;
-        if (run_once(fetch, &spoke) == -ECANCELED)
+        int rc = run_once(fetch, &spoke);
+        if (rc == -ECANCELED)
             return NULL;
         if (spoke)
             again_ms = AGAIN_MS;
+        if (rc == -ESTALE) /* nobody will take these chunks any more */
+            again_ms = AGAIN_MAX_MS;
         (void)await(fetch, -1, again_ms);
         if (fetch_is_over(fetch))
             return NULL;

@@ -91,7 +91,8 @@ struct fetch_task {
 struct volume_fetch {
     int workers_fd; /* borrowed */
     char id[VOLUME_ID_LEN + 1];
-    int live_fd; /* owned */
+    int live_fd;          /* owned */
+    uint64_t live_number; /* of the live map */
     struct live_map live;
     uint32_t chunks; /* of the volume as it was at the start: what came later is not absent */
     struct volume_fetch_source source;

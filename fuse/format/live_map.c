@@ -36,6 +36,15 @@ int live_map_read_capacity(int fd, uint64_t *ret, struct err *err)
     return err_fail(err, ERR_DAMAGED, "a live map has no %lld bytes", (long long)st.st_size);
 }
 
+int live_map_number(int fd, uint64_t *ret, struct err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_errno(err, errno, "cannot stat the live map");
+    *ret = st.st_ino;
+    return 0;
+}
+
 static int fill_header(int fd, const char *id, const uint8_t uuid[VOLUME_UUID_LEN], uint64_t size,
                        struct err *err)
 {

@@ -123,7 +123,8 @@ struct live_map_header {
     /* By varved: since when requests have waited for space, over the deaths of workers, each of
      * which counts anew; 0: none waits. */
     _Atomic uint64_t waits_since_ns;
-    _Atomic uint64_t clean_epoch; /* the last one whose checkpoint succeeded; 0: none */
+    _Atomic uint64_t clean_epoch; /* the last one whose checkpoint succeeded; 0: none, or the next
+                                     one builds on another */
 
     /* By the worker (epochs.h). */
     _Atomic uint64_t epoch; /* the current one, from 1 on */
@@ -182,6 +183,10 @@ static inline uint64_t live_file_bytes(uint64_t capacity)
 uint64_t live_map_capacity(uint64_t size);
 /* Reads it off the file. ERR_DAMAGED: no live map has such a size. */
 int live_map_read_capacity(int fd, uint64_t *ret, struct err *err);
+
+/* The inode number, which tells one live map from all others of the host, for whoever has the
+ * descriptor. Not 0. */
+int live_map_number(int fd, uint64_t *ret, struct err *err);
 
 /* Makes a memfd (sealed: it keeps its size) for a volume, all chunks zero, nothing recorded.
  * Returns a descriptor that the caller owns, or -errno. */

@@ -61,7 +61,10 @@ enum volume_wire_op {
     VOLUME_WIRE_RELEASE,
     /* After the answer this connection is the one over which absent chunks are asked for and
      * brought, until either side ends it; one that was there before is ended. The worker then sends
-     * WANT, first for all that waits, and takes FILL. */
+     * WANT, first for all that waits, and takes FILL. arg[0]: which live map the chunks are for
+     * (live_map_number()), as the name of the socket is the same in each life of the volume, and
+     * the checkpoint may be another one; 0: the one that is served. -ESTALE: the worker has another
+     * one, and takes nothing; the connection before it goes on. */
     VOLUME_WIRE_FETCH,
     /* On that connection, from the worker, not answered: a read waits for chunks. arg[0] the first
      * one, arg[1] how many, all absent. Sent once for each read on each connection. */

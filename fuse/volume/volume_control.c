@@ -198,6 +198,10 @@ static bool stop(struct volume_control *control, struct volume_peer *peer)
 /* From the answer on this is a connection of another kind, and another thread's. */
 static void hand_over(struct volume_control *control, struct volume_peer *peer)
 {
+    if (!volume_fetch_io_is_meant(&control->volume->fetch, &peer->message)) {
+        send_answer(control, peer, -ESTALE, "the volume was attached anew meanwhile");
+        return;
+    }
     send_answer(control, peer, 0, "");
     volume_fetch_io_connect(&control->volume->fetch, peer->fd);
     peer->fd = -1;

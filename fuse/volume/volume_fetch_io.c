@@ -25,7 +25,12 @@ int volume_fetch_io_init(struct volume_fetch_io *fetch, struct volume_queue *que
     if (fetch->wake_fd < 0)
         return err_errno(err, errno, "cannot make the descriptor that says that a read waits");
     volume_queue_tell(queue, fetch->wake_fd);
-    return 0;
+    return live_map_number(queue->io->live->fd, &fetch->live_number, err);
+}
+
+bool volume_fetch_io_is_meant(const struct volume_fetch_io *fetch, const struct volume_wire *ask)
+{
+    return ask->arg[0] == 0 || ask->arg[0] == fetch->live_number;
 }
 
 void volume_fetch_io_connect(struct volume_fetch_io *fetch, int fd)

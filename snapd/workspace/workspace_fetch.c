@@ -98,7 +98,17 @@ static struct fetch *new_fetch(const struct node *node, const char *id,
     return NULL;
 }
 
-static int start(struct node *node, const char *id, const struct catalog_line *line,
+/* `life`: the one that was there before the line was read. A rollback makes the volume of another
+ * checkpoint between two lives, so this line may be of the one before a later one. */
+static int check_life(const char *id, uint64_t life, const struct volumes_fetch_fds *fds,
+                      struct err *err)
+{
+    return fds->life == life
+               ? 0
+               : err_fail(err, ERR_CONFLICT, "volume %s was attached anew meanwhile", id);
+}
+
+static int start(struct node *node, const char *id, uint64_t life, const struct catalog_line *line,
                  struct fetch **ret, struct err *err)
 {
     struct volumes_fetch_fds fds = {.live_fd = -1};
@@ -106,6 +116,8 @@ static int start(struct node *node, const char *id, const struct catalog_line *l
     if (!fetch)
         return err_errno(err, ENOMEM, "cannot fetch volume %s", id);
     int rc = volumes_fetch_fds(node->volumes, id, &fds, err);
+    if (rc == 0)
+        rc = check_life(id, life, &fds, err);
     if (rc == 0) {
         uint64_t limit = node->volume.hydration;
         const struct volume_fetch_options options = {
@@ -114,10 +126,10 @@ static int start(struct node *node, const char *id, const struct catalog_line *l
             .live_fd = fds.live_fd,
             .source = {.read = read_chunks, .first = first_chunks, .arg = fetch},
             .background_bytes = limit ? limit : UINT64_MAX};
-        fetch->life = fds.life;
+        fetch->life = life;
         rc = volume_fetch_start(&options, &fetch->fetch, err);
-        cleanup_fdp(&fds.live_fd);
     }
+    cleanup_fdp(&fds.live_fd);
     if (rc < 0) {
         free_fetch(fetch);
         return rc;
@@ -178,41 +190,50 @@ static void let_go(struct workspace_fetches *fetches, struct fetch *fetch)
     (void)pthread_mutex_unlock(&fetches->lock);
 }
 
-/* Of this life of the volume, or of any (0). */
-static void end(struct workspace_fetches *fetches, const char *id, uint64_t but_life)
+/* Under lock, which it lets go of meanwhile: takes out one of a life before this one. NULL: there
+ * is none. The caller frees it, without lock. */
+static struct fetch *take_out(struct workspace_fetches *fetches, const char *id, uint64_t before)
 {
-    (void)pthread_mutex_lock(&fetches->lock);
     struct fetch **at = find(fetches, id);
     struct fetch *fetch = *at;
-    if (fetch && fetch->life == but_life)
-        fetch = NULL;
-    if (fetch) {
-        *at = fetch->next;
-        while (fetch->users > 0)
-            (void)pthread_cond_wait(&fetches->changed, &fetches->lock);
-    }
+    if (!fetch || fetch->life >= before)
+        return NULL;
+    *at = fetch->next;
+    while (fetch->users > 0)
+        (void)pthread_cond_wait(&fetches->changed, &fetches->lock);
+    return fetch;
+}
+
+static void end(struct workspace_fetches *fetches, const char *id, uint64_t before)
+{
+    (void)pthread_mutex_lock(&fetches->lock);
+    struct fetch *fetch = take_out(fetches, id, before);
     (void)pthread_mutex_unlock(&fetches->lock);
     free_fetch(fetch);
 }
 
-/* Two may have made one at the same time. */
+/* Two may have made one at the same time: the later life's is the one that is needed. */
 static void add(struct workspace_fetches *fetches, struct fetch *fetch)
 {
     (void)pthread_mutex_lock(&fetches->lock);
+    struct fetch *old = take_out(fetches, fetch->id, fetch->life);
     bool late = *find(fetches, fetch->id) != NULL;
     if (!late) {
         fetch->next = fetches->first;
         fetches->first = fetch;
     }
     (void)pthread_mutex_unlock(&fetches->lock);
+    free_fetch(old);
     if (late)
         free_fetch(fetch);
 }
 
-static bool has(struct workspace_fetches *fetches, const char *id)
+/* One of this life, or of a later one. */
+static bool has(struct workspace_fetches *fetches, const char *id, uint64_t life)
 {
     (void)pthread_mutex_lock(&fetches->lock);
-    bool found = *find(fetches, id) != NULL;
+    const struct fetch *fetch = *find(fetches, id);
+    bool found = fetch && fetch->life >= life;
     (void)pthread_mutex_unlock(&fetches->lock);
     return found;
 }
@@ -232,9 +253,9 @@ int workspace_fetch_ensure(struct node *node, const char *id, struct err *err)
     int rc = volumes_status(node->volumes, id, &status, err);
     if (rc < 0)
         return rc;
-    bool needed = status.attached && !status.dead && status.absent > 0;
-    end(node->fetches, id, needed ? status.life : 0);
-    if (!needed || has(node->fetches, id))
+    bool needed = status.attached && !status.dead && status.absent > 0 && status.life > 0;
+    end(node->fetches, id, status.life > 0 ? status.life + !needed : UINT64_MAX);
+    if (!needed || has(node->fetches, id, status.life))
         return 0;
     rc = catalog_line_get(node->catalog, id, &line, err);
     if (rc == 0)
@@ -242,15 +263,10 @@ int workspace_fetch_ensure(struct node *node, const char *id, struct err *err)
     if (rc == 0 && !line.parent)
         rc = fail_no_base(id, err);
     if (rc == 0)
-        rc = start(node, id, &line, &fetch, err);
+        rc = start(node, id, status.life, &line, &fetch, err);
     if (rc == 0)
         add(node->fetches, fetch);
     return rc < 0 ? err_wrap(err, rc, "cannot fetch what volume %s lacks", id) : 0;
-}
-
-void workspace_fetch_end(struct node *node, const char *id)
-{
-    end(node->fetches, id, 0);
 }
 
 void workspace_fetch_pass(struct node *node)

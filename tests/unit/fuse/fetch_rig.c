@@ -214,6 +214,7 @@ static int accept_one(struct fetch_rig *rig)
         return -1;
     pthread_mutex_lock(&rig->lock);
     rig->connections++;
+    rig->live_number = ask.arg[0];
     say(fd, VOLUME_WIRE_FETCH, rig->deeds.refuse, 0, 0);
     rig->deeds.refuse = 0;
     tell_wants(rig, fd, true);

@@ -65,6 +65,7 @@ struct fetch_rig {
     size_t kept_count;
     uint32_t fills; /* also those that were not kept */
     uint32_t connections;
+    uint64_t live_number; /* that the last one has said */
     struct {
         uint32_t first, count;
         bool yielded;

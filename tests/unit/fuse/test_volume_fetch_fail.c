@@ -79,6 +79,27 @@ static void test_worker_refuses(void **state)
     assert_int_equal(fetch_rig_count(rig, &rig->connections), 2);
 }
 
+/* The volume was attached anew: nothing that this one brings is wanted any more. */
+static void test_another_life(void **state)
+{
+    struct fetch_rig *rig = *state;
+    uint64_t number = 0;
+    assert_int_equal(live_map_number(rig->live_fd, &number, NULL), 0);
+    fetch_rig_absent(rig, 0, 4);
+    rig->deeds.refuse = -ESTALE;
+    fetch_rig_serve(rig);
+    fetch_rig_start(rig, NO_LIMIT, NULL, 0);
+    fetch_rig_await_count(rig, &rig->connections, 1);
+    fetch_rig_quiet(400);
+    assert_int_equal(fetch_rig_count(rig, &rig->connections), 1);
+    assert_int_equal(fetch_rig_kept(rig), 0);
+    assert_non_null(strstr(fetch_rig_look(rig).text, "the worker does not take chunks"));
+    pthread_mutex_lock(&rig->lock);
+    uint64_t said = rig->live_number;
+    pthread_mutex_unlock(&rig->lock);
+    assert_int_equal(said, number);
+}
+
 static void test_no_room(void **state)
 {
     struct fetch_rig *rig = *state;
@@ -386,6 +407,7 @@ int main(void)
         TEST(test_worker_dies),
         TEST(test_worker_comes_late),
         TEST(test_worker_refuses),
+        TEST(test_another_life),
         TEST(test_no_room),
         TEST(test_worker_talks_nonsense),
         TEST(test_wants_of_nonsense),

@@ -326,6 +326,40 @@ static void nonsense_harms_nothing(void **state)
     assert_int_equal(atomic_load(&rig->live.header->starts), 1);
 }
 
+/* What was meant for the volume as it was attached before, perhaps of another checkpoint. */
+static void another_life_is_refused(void **state)
+{
+    struct worker_rig *rig = *state;
+    struct reader reader;
+    uint64_t number = 0;
+    assert_int_equal(live_map_number(rig->live_fd, &number, NULL), 0);
+    assert_int_not_equal(number, 0);
+    worker_rig_serve(rig, NULL);
+    cleanup_fd int device = worker_rig_open(rig);
+    cleanup_fd int fd = worker_rig_fetch(rig);
+    begin(&reader, device, (uint64_t)ABSENT * C, C);
+    expect_want(fd, ABSENT, 1);
+    const uint64_t others[] = {number + 1, UINT64_MAX, number | UINT64_C(1) << 63};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        struct volume_wire message;
+        cleanup_fd int other = worker_rig_fetch_for(rig, others[i], -ESTALE);
+        bring(other, ABSENT, 'x');
+        while (worker_rig_hear(other, WAIT_MS, &message) && message.op != 0)
+            assert_true(message.op == VOLUME_WIRE_FILL && message.status == -EOPNOTSUPP);
+    }
+    assert_int_equal(state_of(rig, ABSENT), VOLUME_ABSENT);
+    assert_false(atomic_load(&reader.ended));
+    /* The one that was there goes on. */
+    bring(fd, ABSENT, 'r');
+    expect_answer(fd, ABSENT, 0);
+    end(&reader, 'r');
+    /* Who does not say, means this one. */
+    cleanup_fd int last = worker_rig_fetch_for(rig, 0, 0);
+    expect_end(fd);
+    bring(last, ABSENT + 1, 'r');
+    expect_answer(last, ABSENT + 1, 0);
+}
+
 /* Descriptors are not taken. */
 static void descriptors_are_refused(void **state)
 {
@@ -503,6 +537,7 @@ int main(void)
         RIG(only_what_is_absent_is_asked_for),
         RIG(a_new_connection_replaces_the_old_one),
         RIG(nonsense_harms_nothing),
+        RIG(another_life_is_refused),
         RIG(descriptors_are_refused),
         RIG(a_peer_that_does_not_read_holds_nobody_up),
 #ifdef VARVE_FAULT_POINTS

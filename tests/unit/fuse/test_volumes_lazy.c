@@ -236,6 +236,36 @@ static void clean_is_of_one_checkpoint(void **state)
     site_expect_nothing(site);
 }
 
+/* What was begun for the volume as it was attached before goes to nobody: it may be made of another
+ * checkpoint by now. */
+static void a_fetch_ends_with_its_life(void **state)
+{
+    struct volumes_site *site = *state;
+    struct lazy_remote remote = {.site = site, .background = "4000000", .delay_us = "0"};
+    struct err err = ERR_INIT;
+    uint8_t uuid[VOLUME_UUID_LEN];
+    make_files(&remote, uuid);
+    lazy_make_volume(&remote, SITE_SIZE, uuid);
+    uint64_t all = site_status(site).absent;
+    lazy_start_fetch(&remote);
+    while (site_status(site).absent == all)
+        lazy_pause(1);
+    site_ok(volumes_detach(site->volumes, SITE_ID, LAZY_DETACH_MS, &err), &err);
+    lazy_attach(&remote);
+    uint64_t left = site_status(site).absent;
+    assert_in_range(left, 1, all - 1);
+    lazy_pause(1000);
+    assert_int_equal(site_status(site).absent, left);
+    lazy_kill_fetch(&remote);
+    remote.background = "18446744073709551615";
+    lazy_start_fetch(&remote);
+    lazy_await_all(&remote);
+    lazy_kill_fetch(&remote);
+    site_ok(volumes_detach(site->volumes, SITE_ID, LAZY_DETACH_MS, &err), &err);
+    (void)close(remote.image_fd);
+    site_expect_nothing(site);
+}
+
 /* A file system that is neither the volume's nor that of its base. */
 static void another_uuid_is_refused(void **state)
 {
@@ -265,6 +295,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_trim_leaves_what_is_absent, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(what_waits_can_be_given_up, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(clean_is_of_one_checkpoint, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(a_fetch_ends_with_its_life, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(another_uuid_is_refused, site_setup, site_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

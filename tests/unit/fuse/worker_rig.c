@@ -292,13 +292,23 @@ int worker_rig_ask_two(struct worker_rig *rig, uint32_t op, uint64_t first, uint
 
 int worker_rig_fetch(struct worker_rig *rig)
 {
-    struct volume_wire message = {
-        .magic = VOLUME_WIRE_MAGIC, .version = VOLUME_WIRE_VERSION, .op = VOLUME_WIRE_FETCH};
+    uint64_t number = 0;
+    assert_int_equal(live_map_number(rig->live_fd, &number, NULL), 0);
+    return worker_rig_fetch_for(rig, number, 0);
+}
+
+int worker_rig_fetch_for(struct worker_rig *rig, uint64_t number, int status)
+{
+    struct volume_wire message = {.magic = VOLUME_WIRE_MAGIC,
+                                  .version = VOLUME_WIRE_VERSION,
+                                  .op = VOLUME_WIRE_FETCH,
+                                  .arg = {number}};
     int fd = connect_to(rig);
     assert_int_equal(fd_pass_send(fd, &message, sizeof message, NULL, 0, true), 0);
     assert_true(worker_rig_hear(fd, PATIENCE_MS, &message));
     assert_int_equal(message.op, VOLUME_WIRE_FETCH);
-    assert_int_equal(message.status, 0);
+    assert_int_equal(message.status, status);
+    assert_int_equal(message.text[0] != '\0', status < 0);
     return fd;
 }
 

@@ -61,6 +61,8 @@ int worker_rig_ask_two(struct worker_rig *rig, uint32_t op, uint64_t first, uint
                        struct volume_wire *ret);
 /* A connection over which absent chunks are brought. */
 int worker_rig_fetch(struct worker_rig *rig);
+/* Of who asks for the live map with this number; the answer has `status`. */
+int worker_rig_fetch_for(struct worker_rig *rig, uint64_t number, int status);
 /* What is said on it within `ms`: false: nothing. op 0: the connection has ended. */
 bool worker_rig_hear(int fd, int ms, struct volume_wire *ret);
 /* Brings a chunk (NULL: a zero one); a connection that has ended is no failure. */
