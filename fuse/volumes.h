@@ -263,14 +263,16 @@ bool volumes_answers(struct volumes *volumes, const char *id);
  * this `life` has ended, or somebody serves it by now. */
 int volumes_give_up(struct volumes *volumes, const char *id, uint64_t life);
 /* Chunks that are clean need not be read for a checkpoint, as an earlier one has them: the one that
- * the disk map names. Before the first cut of an attach, `parent` is what the next checkpoint is to
- * build on (NULL: nothing). 1: it is that one. 0: it is not (an older catalog, a copy of the data
- * directory): from here on all that is here counts as dirty until a checkpoint has succeeded.
- * ERR_CONFLICT: it is not attached. */
+ * the disk map names, or that was recorded since the attach (volumes_built()). Before each cut for
+ * a checkpoint; `parent` is what that is to build on (NULL: nothing). 1: it is that one. 0: it is
+ * not (an older catalog, a copy of the data directory, another checkpoint that ended differently):
+ * from here on all that is here counts as dirty until a checkpoint has succeeded; an epoch that was
+ * open for one is ended. ERR_CONFLICT: it is not attached. Takes the `busy` lock, as a cut does. */
 int volumes_build_on(struct volumes *volumes, const char *id, const struct digest *parent,
                      struct err *err);
-/* A checkpoint of the volume is recorded: right before volumes_epoch_clean(). Without it the next
- * attach believes nothing to be clean. Does nothing when that life has ended. */
+/* A checkpoint of the volume is recorded: right before volumes_epoch_clean(), so that who sees what
+ * is clean sees of what. Without it the next checkpoint reads all that is here. Does nothing when
+ * that life has ended. */
 void volumes_built(struct volumes *volumes, const char *id, uint64_t life,
                    const struct digest *checkpoint);
 /* The limits of a volume; 0 none. Does nothing when it is not attached. */

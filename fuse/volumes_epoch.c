@@ -8,7 +8,7 @@
 
 #include <fcntl.h>
 
-static int check_attached(struct volumes *volumes, const struct volume *volume, struct err *err)
+int volume_must_be_attached(struct volumes *volumes, const struct volume *volume, struct err *err)
 {
     if (volume_is_held(volume) && !volume->dead && !volume->detaching &&
         !volume_is_cut(volumes, volume))
@@ -16,16 +16,16 @@ static int check_attached(struct volumes *volumes, const struct volume *volume, 
     return err_fail(err, ERR_CONFLICT, "it is not attached");
 }
 
-/* Ends what another one left open for a checkpoint, but for the epoch of `token`. */
-static int end_stale(struct volumes *volumes, struct volume *volume, uint64_t token,
-                     struct err *err)
+int volume_end_checkpoints(struct volumes *volumes, struct volume *volume, uint64_t but_token,
+                           struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
     int rc = 0;
     for (unsigned i = 0; i < LIVE_MAP_SLOTS && rc == 0; i++) {
         const struct live_slot *slot = &header->slots[i];
         if (atomic_load(&slot->state) == LIVE_SLOT_OPEN &&
-            (atomic_load(&slot->uses) & LIVE_USE_CHECKPOINT) && atomic_load(&slot->token) != token)
+            (atomic_load(&slot->uses) & LIVE_USE_CHECKPOINT) &&
+            atomic_load(&slot->token) != but_token)
             rc = worker_client_release(volumes->workers_fd, volume->id, atomic_load(&slot->number),
                                        VOLUMES_STEP_MS, err);
     }
@@ -74,9 +74,9 @@ static int begin(struct volumes *volumes, struct volume *volume, uint64_t token,
                  const char *path, struct volumes_epoch *ret, struct err *err)
 {
     struct volumes_epoch epoch = {.dir_fd = -1, .live_fd = -1};
-    int rc = check_attached(volumes, volume, err);
+    int rc = volume_must_be_attached(volumes, volume, err);
     if (rc == 0)
-        rc = end_stale(volumes, volume, token, err);
+        rc = volume_end_checkpoints(volumes, volume, token, err);
     if (rc == 0 && path)
         rc = sync_path(volume, path, &epoch.synced_ns, err);
     if (rc == 0)
@@ -125,7 +125,9 @@ void volumes_epoch_clean(struct volumes *volumes, const char *id, const struct v
         return;
     struct live_map_header *header = epoch->reader.live.header;
     uint64_t now = atomic_load(&header->clean_epoch);
-    while (now < epoch->number &&
+    /* Else another checkpoint is under way, which needs what is dirty in it to stay so. */
+    const bool is_open = epoch_slot_find(header, epoch->number) >= 0;
+    while (is_open && now < epoch->number &&
            !atomic_compare_exchange_weak(&header->clean_epoch, &now, epoch->number))
         ;
     volume_unpin(volumes, volume);

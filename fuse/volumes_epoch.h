@@ -31,12 +31,14 @@ struct volumes_epoch {
  * ERR_CONFLICT: the volume is not attached, or as many epochs are open as can be. */
 int volumes_epoch_cut(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
                       const char *path, struct volumes_epoch *ret, struct err *err);
-/* ERR_CONFLICT: the volume was detached or has died meanwhile; ERR_IO, ERR_NO_SPACE: an aside could
- * not be written. Of nothing that was read anybody knows whether it is of the epoch then. */
+/* ERR_CONFLICT: the volume was detached or has died meanwhile, another checkpoint has ended the
+ * epoch, or an aside could not be written. Of nothing that was read anybody knows whether it is of
+ * the epoch then. */
 int volumes_epoch_is_whole(struct volumes *volumes, const char *id,
                            const struct volumes_epoch *epoch, struct err *err);
 /* A checkpoint of the epoch is what the next one may build on: its chunks are clean. A volume that
- * was detached meanwhile is left as it is: that costs the next checkpoint some hashing. */
+ * was detached meanwhile is left as it is, as is one where another checkpoint has ended the epoch
+ * and is under way: that costs the next one some hashing. */
 void volumes_epoch_clean(struct volumes *volumes, const char *id,
                          const struct volumes_epoch *epoch);
 /* Ends it, and frees. A worker that does not answer ends it later (at the next cut). Harmless on

@@ -133,6 +133,12 @@ static inline bool volume_is_held(const struct volume *volume)
 {
     return volume->live.header != NULL;
 }
+/* volumes_epoch.c; with `busy`. ERR_CONFLICT: nobody can be asked to cut it. */
+int volume_must_be_attached(struct volumes *volumes, const struct volume *volume, struct err *err);
+/* Ends what is open for a checkpoint, but for the epoch of a token (0: all); gives released slots
+ * back. */
+int volume_end_checkpoints(struct volumes *volumes, struct volume *volume, uint64_t but_token,
+                           struct err *err);
 
 /* volumes_fds.c. Gives descriptors to a volume that has none; on success they are taken out of
  * `fds`, but for the pidfd. Each is checked to be what it is for, as a worker may have sent it: the

@@ -170,7 +170,10 @@ static int read_data(struct epoch_reader *reader, uint64_t chunk, void *buffer,
 
 int epoch_reader_check(const struct epoch_reader *reader, struct err *err)
 {
-    uint32_t num = atomic_load(&reader->live.header->slots[reader->slot].broken);
+    const struct live_slot *at = &reader->live.header->slots[reader->slot];
+    uint32_t num = atomic_load(&at->broken); /* before it is looked whose this is */
+    if (atomic_load(&at->state) != LIVE_SLOT_OPEN || atomic_load(&at->number) != reader->epoch)
+        return err_fail(err, ERR_CONFLICT, "another checkpoint of the volume has ended the cut");
     if (num == 0)
         return 0;
     int rc = err_fail(err, ERR_CONFLICT,

@@ -47,11 +47,11 @@ void epoch_reader_close(struct epoch_reader *reader);
 /* Whether a chunk is dirty in the epoch; until the checkpoint is done with it. */
 bool epoch_reader_is_dirty(const struct epoch_reader *reader, uint64_t chunk);
 /* What a chunk is, and its bytes into `buffer` (VOLUME_CHUNK, aligned to blocks; zeros for a zero
- * chunk). ERR_CONFLICT: the epoch is broken, what it was cannot be read any more. */
+ * chunk). ERR_CONFLICT: the epoch is broken or open no more, what it was cannot be read. */
 int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
                       struct epoch_chunk *ret, struct err *err);
-/* ERR_CONFLICT: it is broken. After bytes were read, as what breaks it comes before what overwrites
- * them. */
+/* ERR_CONFLICT: it is broken, or open no more. After bytes were read, as what breaks or ends it
+ * comes before what overwrites them. */
 int epoch_reader_check(const struct epoch_reader *reader, struct err *err);
 /* The checkpoint has read this chunk and needs it no more. */
 void epoch_reader_done(struct epoch_reader *reader, uint64_t chunk);

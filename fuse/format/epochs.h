@@ -60,9 +60,9 @@ static inline uint32_t epoch_tag(uint64_t epoch)
 /* The epoch of the last write, of a word. 0: at or before `clean_epoch`. */
 uint64_t epoch_of_word(const struct live_map_header *header, uint32_t word);
 /* Whether a chunk is dirty in an open epoch, when it was last written in `last` and `word` says
- * what it was then. Before the first checkpoint of a live map nobody knows what was written before
- * it was made: then every chunk is, but those that are clean (unless that is in doubt), and those
- * of which nothing is here. */
+ * what it was then. Before the first checkpoint of a live map, and when one is to build on another
+ * than the last one was, nobody knows what that has (`clean_epoch` is 0): then every chunk is, but
+ * those that are clean (unless that is in doubt), and those of which nothing is here. */
 static inline bool epoch_is_dirty(const struct live_map_header *header, uint32_t word,
                                   uint64_t last, uint64_t epoch)
 {

@@ -17,7 +17,14 @@ static int take_record(void *arg, const struct map_record *record, struct err *e
     return 0;
 }
 
-/* The first write into a clean chunk is answered before its record is on the disk. */
+/* The first write into a clean chunk is answered before its record is on the disk. And what is
+ * clean of a checkpoint that nobody knows is of no use to any. */
+static bool is_clean_believed(const struct map_log *log)
+{
+    static const uint8_t unknown[MAP_LOG_DIGEST];
+    return log->closed && memcmp(log->clean_of, unknown, sizeof unknown) != 0;
+}
+
 static void doubt_clean(struct live_map *live)
 {
     uint64_t chunks = atomic_load(&live->header->size) / VOLUME_CHUNK;
@@ -55,7 +62,7 @@ static int load_words(struct live_map *live, int dir_fd, struct live_map_loaded 
         return rc;
     ret->closed = log.closed;
     ret->torn = log.torn;
-    if (!log.closed)
+    if (!is_clean_believed(&log))
         doubt_clean(live);
     memcpy(live->header->clean_of, log.clean_of, sizeof live->header->clean_of);
     count_states(live, ret);

@@ -2,8 +2,9 @@
  * cut, or the death of all who held the old one.
  *
  * Input: a volume's directory that nobody serves. Everything in the result is logged, but that a
- * chunk which the map says to be clean is changed, unless the volume was closed in an orderly way:
- * the record of a later write may be lost. It knows nothing of `data`.
+ * chunk which the map says to be clean is changed, unless the volume was closed in an orderly way
+ * (the record of a later write may be lost) and the map says of which checkpoint it is clean. It
+ * knows nothing of `data`.
  */
 #pragma once
 

@@ -163,20 +163,18 @@ int chunk_io_flush_alone(struct chunk_io *io)
 
 struct whole {
     struct chunk_io *io;
-    bool closed;
+    uint64_t clean; /* of a map that is closed: `clean_epoch`; else 0 */
     uint64_t next;
     uint64_t end;
 };
 
 /* The same chunk in a map that is closed: what the last checkpoint has, and nobody has written to
  * since, is clean (live_map_load.h). */
-static struct map_record last_record_of(const struct chunk_io *io, uint64_t chunk, uint32_t word)
+static struct map_record last_record_of(const struct whole *whole, uint64_t chunk, uint32_t word)
 {
-    const struct live_map_header *header = io->live->header;
     struct map_record record = record_of(chunk, word);
-    uint64_t clean = atomic_load(&header->clean_epoch);
-    if (clean > 0 && live_word_state(word) == VOLUME_CHANGED &&
-        epoch_of_word(header, word) <= clean)
+    if (whole->clean > 0 && live_word_state(word) == VOLUME_CHANGED &&
+        epoch_of_word(whole->io->live->header, word) <= whole->clean)
         record.state = VOLUME_CLEAN;
     return record;
 }
@@ -192,7 +190,7 @@ static int give_whole(void *arg, struct map_record *ret)
         uint32_t word = chunk_io_word(whole->io, chunk);
         if (live_word_state(word) == VOLUME_ZERO)
             continue;
-        *ret = whole->closed ? last_record_of(whole->io, chunk, word) : record_of(chunk, word);
+        *ret = last_record_of(whole, chunk, word);
         return 1;
     }
     return sync_data(whole->io);
@@ -201,9 +199,14 @@ static int give_whole(void *arg, struct map_record *ret)
 int chunk_io_rewrite(struct chunk_io *io, bool closed, struct err *err)
 {
     uint64_t end = chunk_count(io);
-    struct whole whole = {.io = io, .closed = closed, .end = end};
-    if (closed)
-        memcpy(io->log->clean_of, io->live->header->clean_of, sizeof io->log->clean_of);
+    const struct live_map_header *header = io->live->header;
+    struct whole whole = {.io = io, .end = end};
+    /* How much is clean, then of what: varved, which may be at it, writes them in the other order.
+     */
+    if (closed) {
+        whole.clean = atomic_load(&header->clean_epoch);
+        memcpy(io->log->clean_of, header->clean_of, sizeof io->log->clean_of);
+    }
     int rc = map_log_rewrite(io->log, end * VOLUME_CHUNK, closed, give_whole, &whole, err);
     set_map_blocks(io);
     return rc;

@@ -211,6 +211,65 @@ static void a_checkpoint_needs_what_is_dirty(void **state)
     release(volume, third);
 }
 
+/* The next checkpoint builds on another than the last: all that is here is dirty, and what changes
+ * is set aside for it, also what was clean before. */
+static void a_checkpoint_that_builds_on_another(void **state)
+{
+    struct volume *volume = *state;
+    struct live_map_header *header = volume->site.live.header;
+    assert_int_equal(put(volume, 'a', 3 * C, 0), 0);
+    uint64_t first = cut(volume, CP);
+    atomic_store(&header->clean_epoch, first);
+    release(volume, first);
+    assert_int_equal(put(volume, 'b', C, 0), 0);
+    uint64_t ended = cut(volume, CP);
+    release(volume, ended);
+    atomic_fetch_or(&header->orders, LIVE_ORDER_DOUBT);
+    atomic_store(&header->clean_epoch, 0);
+    uint64_t second = cut(volume, CP);
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t chunk = 0; chunk < 4; chunk++)
+            assert_true(is_dirty(volume, second, chunk));
+        assert_chunk(volume, second, 0, 'b');
+        assert_chunk(volume, second, 1, 'a');
+        assert_chunk(volume, second, 2, 'a');
+        assert_chunk(volume, second, 3, 0);
+        assert_int_equal(put(volume, 'c', 2 * C, C), 0);
+        assert_int_equal(put(volume, 'c', C, 0), 0);
+        assert_int_equal(asides_of(volume, second), 3);
+    }
+    atomic_store(&header->clean_epoch, second);
+    release(volume, second);
+    uint64_t third = cut(volume, CP);
+    for (uint64_t chunk = 0; chunk < 4; chunk++)
+        assert_int_equal(is_dirty(volume, third, chunk), chunk < 3);
+}
+
+/* Whoever reads an epoch that another one has ended is told, also when its slot is in use again. */
+static void an_epoch_that_another_one_has_ended(void **state)
+{
+    struct volume *volume = *state;
+    struct err err = ERR_INIT;
+    struct epoch_chunk what;
+    uint8_t *bytes = chunk_site_buffer(VOLUME_CHUNK_BLOCKS);
+    assert_int_equal(put(volume, 'a', C, 0), 0);
+    uint64_t epoch = cut(volume, CP);
+    struct epoch_reader reader = open_reader(volume, epoch);
+    assert_int_equal(epoch_reader_read(&reader, 0, bytes, &what, &err), 0);
+    assert_int_equal(epoch_reader_check(&reader, &err), 0);
+    release(volume, epoch);
+    assert_int_equal(epoch_reader_check(&reader, &err), -EBUSY);
+    assert_int_equal(err.code, ERR_CONFLICT);
+    err_clear(&err);
+    uint64_t other = cut(volume, CP);
+    assert_int_equal(epoch_slot_find(volume->site.live.header, other), reader.slot);
+    assert_int_equal(put(volume, 'b', C, 0), 0);
+    assert_int_equal(epoch_reader_read(&reader, 0, bytes, &what, &err), -EBUSY);
+    assert_int_equal(err.code, ERR_CONFLICT);
+    epoch_reader_close(&reader);
+    free(bytes);
+}
+
 static void a_cut_can_be_asked_for_again(void **state)
 {
     struct volume *volume = *state;
@@ -395,6 +454,8 @@ int main(void)
         with_volume(epochs_one_after_the_other),
         with_volume(a_view_holds_up_no_checkpoint),
         with_volume(a_checkpoint_needs_what_is_dirty),
+        with_volume(a_checkpoint_that_builds_on_another),
+        with_volume(an_epoch_that_another_one_has_ended),
         with_volume(a_cut_can_be_asked_for_again),
         cmocka_unit_test_setup_teardown(absent_chunks_keep_their_mask, scratch_setup,
                                         scratch_teardown),

@@ -145,6 +145,7 @@ static void the_map_says_so(void **state)
     assert_word(volume, ABSENT + 2, VOLUME_ABSENT, 0);
     assert_counts(volume, 2, ABSENT_CHUNKS - 2);
     assert_int_equal(fill(volume, ABSENT + 2, 'r'), 0);
+    memset(volume->site.live.header->clean_of, 0xba, MAP_LOG_DIGEST);
     assert_int_equal(chunk_io_finish(&volume->site.io, NULL), 0);
     assert_int_equal(fill(volume, ABSENT + 3, 'r'), -EIO);
     chunk_site_power_cut(&volume->site); /* the next attach */
@@ -157,6 +158,24 @@ static void the_map_says_so(void **state)
     assert_int_equal(put(volume, 'w', 4 * K, at + 2 * C), 0);
     chunk_site_power_cut(&volume->site);
     assert_word(volume, ABSENT + 2, VOLUME_CHANGED, VOLUME_MASK_ALL);
+}
+
+/* Of no checkpoint: then it may as well be of none. */
+static void clean_of_nothing_is_changed(void **state)
+{
+    struct volume *volume = *state;
+    uint64_t epoch;
+    assert_int_equal(put(volume, 'a', C, 0), 0);
+    assert_int_equal(fill(volume, ABSENT, 'r'), 0);
+    assert_int_equal(chunk_io_cut(&volume->site.io, 1, LIVE_USE_CHECKPOINT, &epoch, NULL), 0);
+    atomic_store(&volume->site.live.header->clean_epoch, epoch);
+    assert_int_equal(chunk_io_finish(&volume->site.io, NULL), 0);
+    chunk_site_power_cut(&volume->site);
+    assert_true(volume->site.was_closed);
+    assert_word(volume, 0, VOLUME_CHANGED, VOLUME_MASK_ALL);
+    assert_word(volume, ABSENT, VOLUME_CHANGED, VOLUME_MASK_ALL);
+    assert_word(volume, ABSENT + 1, VOLUME_ABSENT, 0);
+    assert_bytes(volume, 'r', C, (uint64_t)ABSENT * C);
 }
 
 /* What a checkpoint has stored is clean at the next attach. */
@@ -246,9 +265,13 @@ static void a_mark_of_varved_is_not_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(untouched_ones_become_clean),       TEST(written_blocks_stay),
-        TEST(what_is_not_absent_is_left_alone),  TEST(the_map_says_so),
-        TEST(the_last_map_knows_what_is_stored), TEST(the_first_checkpoint_has_what_was_written),
+        TEST(untouched_ones_become_clean),
+        TEST(written_blocks_stay),
+        TEST(what_is_not_absent_is_left_alone),
+        TEST(the_map_says_so),
+        TEST(clean_of_nothing_is_changed),
+        TEST(the_last_map_knows_what_is_stored),
+        TEST(the_first_checkpoint_has_what_was_written),
         TEST(a_mark_of_varved_is_not_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,7 @@ struct snapshot {
     uint32_t uses;
     uint32_t blocks[BLOCKS];
     uint64_t last[CHUNKS];
+    bool filled[CHUNKS];
     bool done[CHUNKS];
 };
 
@@ -55,11 +56,12 @@ struct model {
     bool filled[CHUNKS];
     struct snapshot open[LIVE_EPOCHS_OPEN_MAX];
     uint64_t clean;
+    bool doubt;
     uint64_t tokens;
     uint32_t *buffer;
     uint64_t random;
     uint32_t next;
-    uint64_t cuts, kills, checks, checkpoints, dones, fills, merges;
+    uint64_t cuts, kills, checks, checkpoints, doubts, dones, fills, merges;
 };
 
 /* An operation, as it can be done once more. */
@@ -118,10 +120,16 @@ static bool is_remote(const uint32_t *blocks, uint64_t chunk)
     return true;
 }
 
-static bool is_dirty(const struct model *model, const struct snapshot *snapshot, uint64_t chunk)
+/* What only came from the remote is dirty when it is in doubt; it may be so when it has come since
+ * the cut. `is` is what the reader says. */
+static bool is_dirty(const struct model *model, const struct snapshot *snapshot, uint64_t chunk,
+                     bool is)
 {
-    return model->clean == 0 ? !is_remote(snapshot->blocks, chunk)
-                             : snapshot->last[chunk] > model->clean;
+    if (model->clean > 0)
+        return snapshot->last[chunk] > model->clean;
+    if (!is_remote(snapshot->blocks, chunk))
+        return true;
+    return model->doubt && (snapshot->filled[chunk] || is);
 }
 
 static void check_chunk(struct model *model, struct epoch_reader *reader,
@@ -129,8 +137,9 @@ static void check_chunk(struct model *model, struct epoch_reader *reader,
 {
     struct err err = ERR_INIT;
     struct epoch_chunk what;
-    bool dirty = is_dirty(model, snapshot, chunk);
-    if (!snapshot->done[chunk] && epoch_reader_is_dirty(reader, chunk) != dirty)
+    bool is = epoch_reader_is_dirty(reader, chunk);
+    bool dirty = is_dirty(model, snapshot, chunk, is);
+    if (!snapshot->done[chunk] && is != dirty)
         fail_msg("chunk %llu is%s dirty in epoch %llu", (unsigned long long)chunk,
                  dirty ? "" : " not", (unsigned long long)snapshot->epoch);
     if (!(snapshot->uses & LIVE_USE_VIEW) && (!dirty || snapshot->done[chunk]))
@@ -320,6 +329,7 @@ static void do_cut(struct model *model)
     *snapshot = (struct snapshot){.uses = operation.uses};
     memcpy(snapshot->blocks, model->blocks, sizeof snapshot->blocks);
     memcpy(snapshot->last, model->last, sizeof snapshot->last);
+    memcpy(snapshot->filled, model->filled, sizeof snapshot->filled);
     uint64_t expected = atomic_load(&model->site.live.header->epoch);
     uint64_t epoch = do_operation(model, &operation);
     assert_int_equal(epoch, expected);
@@ -343,6 +353,26 @@ static void do_release(struct model *model)
     snapshot->epoch = 0;
     (void)do_operation(model, &operation);
     assert_int_equal(epoch_slots_empty(&model->site.live, NULL), 0);
+}
+
+/* The next checkpoint builds on another one, as volumes_build_on() says it. */
+static void do_doubt(struct model *model)
+{
+    struct live_map_header *header = model->site.live.header;
+    for (size_t i = 0; i < LIVE_EPOCHS_OPEN_MAX; i++) {
+        struct snapshot *snapshot = &model->open[i];
+        const struct operation operation = {.kind = RELEASE, .epoch = snapshot->epoch};
+        if (snapshot->epoch == 0 || !(snapshot->uses & LIVE_USE_CHECKPOINT))
+            continue;
+        snapshot->epoch = 0;
+        (void)do_operation(model, &operation);
+        assert_int_equal(epoch_slots_empty(&model->site.live, NULL), 0);
+    }
+    atomic_fetch_or(&header->orders, LIVE_ORDER_DOUBT);
+    atomic_store(&header->clean_epoch, 0);
+    model->clean = 0;
+    model->doubt = true;
+    model->doubts++;
 }
 
 /* A checkpoint reads a chunk, and says so. */
@@ -374,8 +404,10 @@ static void step(struct model *model)
         do_fill(model);
     else if (kind < 75)
         do_cut(model);
-    else if (kind < 88)
+    else if (kind < 86)
         do_release(model);
+    else if (kind < 88)
+        do_doubt(model);
     else
         do_done(model);
     const struct snapshot *snapshot = choose_snapshot(model, true);
@@ -416,6 +448,7 @@ static void begin(struct model *model, struct scratch *scratch, unsigned run)
     memset(model->filled, 0, sizeof model->filled);
     memset(model->open, 0, sizeof model->open);
     model->clean = 0;
+    model->doubt = false;
     model->random = 20261130 + run;
     model->next = 1;
     chunk_site_make_absent(&model->site, scratch, fd, SIZE, ABSENT, ABSENT_CHUNKS);
@@ -444,13 +477,14 @@ static void test_model(void **state)
             step(model);
         end(model);
     }
-    print_message("# %llu cuts, %llu kills, %llu chunks checked, %llu checkpoints, %llu read, "
-                  "%llu fills, %llu of them merged\n",
+    print_message("# %llu cuts, %llu kills, %llu chunks checked, %llu checkpoints, %llu doubts, "
+                  "%llu read, %llu fills, %llu of them merged\n",
                   (unsigned long long)model->cuts, (unsigned long long)model->kills,
                   (unsigned long long)model->checks, (unsigned long long)model->checkpoints,
-                  (unsigned long long)model->dones, (unsigned long long)model->fills,
-                  (unsigned long long)model->merges);
+                  (unsigned long long)model->doubts, (unsigned long long)model->dones,
+                  (unsigned long long)model->fills, (unsigned long long)model->merges);
     assert_true(model->cuts > 15 && model->kills > 100 && model->checkpoints > 3);
+    assert_true(model->doubts > 2);
     assert_true(model->fills > 10 && model->merges > 2 && model->fills > model->merges);
     assert_names();
     free(model->buffer);

@@ -69,6 +69,11 @@ static void dirty_is_what_no_checkpoint_has(void **state)
         assert_true(epoch_is_dirty(&header, unknown[i], 5, 5));
         assert_false(epoch_is_dirty(&header, unknown[i], 6, 5));
     }
+    header.clean_epoch = 0; /* the next one builds on another */
+    header.orders = LIVE_ORDER_DOUBT;
+    for (size_t i = 0; i < ARRAY_SIZE(unknown); i++)
+        for (uint64_t last = 0; last <= 5; last++)
+            assert_true(epoch_is_dirty(&header, unknown[i], last, 5));
 }
 
 static void slots_are_in_order(void **state)

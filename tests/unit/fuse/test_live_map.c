@@ -179,11 +179,39 @@ static void test_text(void **state)
     live_map_close(&map);
 }
 
+/* One live map from another, by whoever has the descriptor. */
+static void test_number(void **state)
+{
+    (void)state;
+    cleanup_fd int fd = make(SIZE);
+    cleanup_fd int other = make(SIZE);
+    cleanup_fd int same = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    uint64_t numbers[3] = {0};
+    assert_int_equal(live_map_number(fd, &numbers[0], NULL), 0);
+    assert_int_equal(live_map_number(other, &numbers[1], NULL), 0);
+    assert_int_equal(live_map_number(same, &numbers[2], NULL), 0);
+    assert_int_not_equal(numbers[0], 0);
+    assert_int_not_equal(numbers[0], numbers[1]);
+    assert_int_equal(numbers[0], numbers[2]);
+    struct err err = ERR_INIT;
+    assert_int_equal(live_map_number(-1, &numbers[0], &err), -EBADF);
+}
+
+/* A closed map that says of which checkpoint its clean chunks are. */
+static void make_map(const struct scratch *scratch, uint8_t clean_of)
+{
+    size_t next = 0;
+    struct map_log_header header[VOLUME_BLOCK / sizeof(struct map_log_header) + 1];
+    assert_int_equal(map_log_create(scratch->fd, map_file_uuid, SIZE, true, give, &next, NULL), 0);
+    map_file_get(scratch, 0, header);
+    header->clean_of[MAP_LOG_DIGEST - 1] = clean_of;
+    map_file_put_header(scratch, header);
+}
+
 static void test_load(void **state)
 {
     struct scratch *scratch = *state;
-    size_t next = 0;
-    assert_int_equal(map_log_create(scratch->fd, map_file_uuid, SIZE, true, give, &next, NULL), 0);
+    make_map(scratch, 1);
     struct live_map_loaded loaded;
     assert_int_equal(live_map_load(scratch->fd, ID, map_file_uuid, SIZE, &loaded, NULL), 0);
     assert_true(loaded.closed);
@@ -198,6 +226,23 @@ static void test_load(void **state)
     assert_int_equal(map.words[4], live_word(VOLUME_CLEAN, VOLUME_MASK_ALL));
     assert_int_equal(map.words[5], live_word(VOLUME_ABSENT, 0x00F1));
     assert_int_equal(map.words[6], 0);
+    live_map_close(&map);
+    (void)close(loaded.fd);
+}
+
+static void test_clean_of_nothing_is_not_believed(void **state)
+{
+    struct scratch *scratch = *state;
+    make_map(scratch, 0);
+    struct live_map_loaded loaded;
+    assert_int_equal(live_map_load(scratch->fd, ID, map_file_uuid, SIZE, &loaded, NULL), 0);
+    assert_true(loaded.closed);
+    assert_int_equal(loaded.local, 2);
+    assert_int_equal(loaded.absent, 1);
+    struct live_map map;
+    assert_int_equal(live_map_open(loaded.fd, false, &map, NULL), 0);
+    assert_int_equal(map.words[4], live_word(VOLUME_CHANGED, VOLUME_MASK_ALL));
+    assert_int_equal(map.words[5], live_word(VOLUME_ABSENT, 0x00F1));
     live_map_close(&map);
     (void)close(loaded.fd);
 }
@@ -248,6 +293,9 @@ int main(void)
         cmocka_unit_test(test_extend),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_number),
+        cmocka_unit_test_setup_teardown(test_clean_of_nothing_is_not_believed, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_load, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_clean_is_believed_of_a_closed_map_alone, scratch_setup,
                                         scratch_teardown),

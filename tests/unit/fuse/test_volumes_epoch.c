@@ -152,12 +152,104 @@ static void test_tokens(void **state)
         ERR_CONFLICT, "not attached");
 }
 
+static void built(struct volumes_site *site, struct volumes_epoch *epoch, uint8_t name)
+{
+    const struct digest checkpoint = {.bytes = {name}};
+    volumes_built(site->volumes, SITE_ID, epoch->life, &checkpoint);
+    volumes_epoch_clean(site->volumes, SITE_ID, epoch);
+    volumes_epoch_end(site->volumes, SITE_ID, epoch);
+}
+
+static int build_on(struct volumes_site *site, uint8_t name)
+{
+    const struct digest parent = {.bytes = {name}};
+    struct err err = ERR_INIT;
+    int rc = volumes_build_on(site->volumes, SITE_ID, &parent, &err);
+    if (rc < 0)
+        fail_msg("%s", err.text);
+    return rc;
+}
+
+/* Within one life, too: all that is here is dirty when the next checkpoint builds on another than
+ * the last one that was recorded. */
+static void test_another_parent(void **state)
+{
+    struct volumes_site *site = *state;
+    site_attach_and_mount(site);
+    struct live_map_header *header = site_live(site);
+    put(site, BEFORE, true);
+    assert_int_equal(volumes_build_on(site->volumes, SITE_ID, NULL, NULL), 0);
+    struct volumes_epoch epoch = cut(site, 5, true);
+    unsigned all = look(&epoch).dirty;
+    built(site, &epoch, 1);
+    assert_int_equal(build_on(site, 1), 1);
+    epoch = cut(site, 6, true);
+    struct seen seen = look(&epoch);
+    assert_true(seen.dirty <= 2);
+    assert_int_equal(seen.before, 0);
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+    assert_int_equal(build_on(site, 2), 0);
+    epoch = cut(site, 7, true);
+    put(site, AFTER, true);
+    seen = look(&epoch);
+    assert_true(seen.dirty >= all);
+    assert_true(seen.before >= 4000);
+    assert_int_equal(seen.after, 0);
+    built(site, &epoch, 3);
+    /* Built on the right one: what was written since. */
+    assert_int_equal(build_on(site, 3), 1);
+    epoch = cut(site, 8, true);
+    seen = look(&epoch);
+    assert_true(seen.dirty < all);
+    assert_true(seen.after >= 4000);
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+    assert_int_equal(atomic_load(&header->clean_epoch), 3);
+    site_unmount_and_detach(site);
+}
+
+/* What it would need was not set aside while it was open. */
+static void test_another_parent_ends_a_cut(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    site_attach_and_mount(site);
+    struct live_map_header *header = site_live(site);
+    put(site, BEFORE, true);
+    struct volumes_epoch epoch = cut(site, 5, true);
+    built(site, &epoch, 1);
+    struct volumes_epoch left = cut(site, 6, true);
+    assert_int_equal(build_on(site, 1), 1);
+    site_ok(volumes_epoch_is_whole(site->volumes, SITE_ID, &left, &err), &err);
+    assert_int_equal(build_on(site, 2), 0);
+    assert_int_equal(atomic_load(&header->clean_epoch), 0);
+    site_expect(volumes_epoch_is_whole(site->volumes, SITE_ID, &left, &err), &err, ERR_CONFLICT,
+                "has ended the cut");
+    err_clear(&err);
+    volumes_epoch_clean(site->volumes, SITE_ID, &left); /* too late */
+    assert_int_equal(atomic_load(&header->clean_epoch), 0);
+    struct volumes_epoch again = cut(site, 6, true);
+    assert_true(again.number > left.number);
+    volumes_epoch_end(site->volumes, SITE_ID, &left);
+    put(site, AFTER, true);
+    assert_true(look(&again).before >= 4000);
+    /* It was cut while all was in doubt, and stays. */
+    assert_int_equal(build_on(site, 4), 0);
+    assert_int_equal(volumes_build_on(site->volumes, SITE_ID, NULL, &err), 0);
+    site_ok(volumes_epoch_is_whole(site->volumes, SITE_ID, &again, &err), &err);
+    assert_true(look(&again).before >= 4000);
+    built(site, &again, 5);
+    assert_int_equal(build_on(site, 5), 1);
+    site_unmount_and_detach(site);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_was_written_before, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_clean_chunks_are_not_dirty, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_tokens, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_another_parent, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_another_parent_ends_a_cut, site_setup, site_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
