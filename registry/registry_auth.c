@@ -364,6 +364,14 @@ static int await(struct registry_auth *auth, const struct registry_need *need,
     return 0;
 }
 
+static int fail_changing(const struct registry_auth *auth, struct err *err)
+{
+    int rc = err_fail(err, ERR_CONFLICT, "%s changes all the time",
+                      registry_credentials_file(auth->credentials));
+    err_hint(err, "find out who writes it so often, and ask again then");
+    return rc;
+}
+
 /* Makes the grant's value one that can be sent; it stays NULL where there are no credentials. */
 static int make_fresh(struct registry_auth *auth, const struct registry_need *need,
                       struct registry_grant *grant, struct err *err)
@@ -379,8 +387,7 @@ static int make_fresh(struct registry_auth *auth, const struct registry_need *ne
         if (rc <= 0)
             return rc;
         if (changes == REGISTRY_AUTH_TRIES)
-            return err_fail(err, ERR_CONFLICT, "%s changes all the time",
-                            registry_credentials_file(auth->credentials));
+            return fail_changing(auth, err);
     }
     return 0;
 }

@@ -21,7 +21,9 @@ void registry_hide(struct registry_http_response *response, const char *const *s
 /* Hides what stands in the query of an address that was asked: object stores sign it, and repeat
  * parts of it when they refuse a signature, as registries do with the state of an upload. All
  * values of some length go, and what is between the slashes of one; what a query of the
- * distribution specification has stays. */
+ * distribution specification has stays, and so do values below 16 bytes, which may be words of any
+ * answer. The caller gives the first address and the last; those that redirects lead through in
+ * between are not hidden. */
 void registry_hide_query(struct registry_http_response *response, const char *url);
 
 /* Appends the secret in the encoding of a form (RFC 3986, 2.1, all but unreserved characters). */

@@ -459,9 +459,10 @@ int catalog_job_finish(struct catalog *catalog, const char *id, enum catalog_job
 static int check_cancel(const char *id, const struct job_row *row, struct err *err)
 {
     int rc = 0;
-    if (row->state == CATALOG_JOB_DONE || row->state == CATALOG_JOB_FAILED)
-        return err_fail(err, ERR_CONFLICT, "the job %s is %s already", id, state_names[row->state]);
-    if (row->settled) {
+    if (row->state == CATALOG_JOB_DONE || row->state == CATALOG_JOB_FAILED) {
+        rc = err_fail(err, ERR_CONFLICT, "the job %s is %s already", id, state_names[row->state]);
+        err_hint(err, "see what came of it with `varve job show %s`", id);
+    } else if (row->settled) {
         rc = err_fail(err, ERR_CONFLICT,
                       "the job %s can be cancelled no more: it does its last part, and ends by "
                       "itself",

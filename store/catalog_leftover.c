@@ -72,3 +72,16 @@ int catalog_leftover_remove(struct catalog *catalog, const char *remote, const c
             "sss", remote, repository, digest);
     return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
+
+int catalog_leftover_renew(struct catalog *catalog, const char *remote, const char *repository,
+                           const char *digest, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin_lazy(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE remote_leftovers SET since_ns = ? WHERE remote = ?"
+                              " AND repository = ? AND digest = ?",
+                              "isss", catalog_now(catalog), remote, repository, digest);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}

@@ -26,6 +26,9 @@ int catalog_leftover_add(struct catalog *catalog, const char *remote, const char
 int catalog_leftover_list(struct catalog *catalog, const char *remote, const char *repository,
                           size_t max, struct catalog_leftover **ret, size_t *ret_count,
                           struct err *err);
+/* It waits from now on: a look for it told nothing. Nothing may be there. */
+int catalog_leftover_renew(struct catalog *catalog, const char *remote, const char *repository,
+                           const char *digest, struct err *err);
 /* Nothing may be there. */
 int catalog_leftover_remove(struct catalog *catalog, const char *remote, const char *repository,
                             const char *digest, struct err *err);

@@ -8,6 +8,8 @@
 const char *const catalog_schema_v6[] = {
     "ALTER TABLE jobs ADD COLUMN"
     " settled INTEGER NOT NULL DEFAULT 0 CHECK (settled IN (0, 1)) /* can be cancelled no more */",
+    /* What an older varved had begun could not be cancelled, and may be half done. */
+    "UPDATE jobs SET settled = 1 WHERE finished_ns IS NULL AND started_ns IS NOT NULL",
     NULL,
 };
 

@@ -211,7 +211,10 @@ int catalog_snapshot_set_local(struct catalog *catalog, const char *id, struct e
                               "UPDATE snapshots SET durability = 'local', verified_ns = NULL"
                               " WHERE id = ? AND " IMAGE_IS_HERE,
                               "s", id);
-    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+    if (rc < 0)
+        return rc;
+    int done = catalog_scope_commit(&scope, err);
+    return done < 0 ? done : rc;
 }
 
 int catalog_snapshot_remove(struct catalog *catalog, const char *id, struct err *err)

@@ -59,7 +59,8 @@ int catalog_snapshot_set_lost(struct catalog *catalog, const char *id, const cha
  * the push. One that is in a remote keeps that until it is in the other one. */
 int catalog_snapshot_set_remote(struct catalog *catalog, const char *id, const char *remote,
                                 struct err *err);
-/* Its remote is about to be asked to delete it: it is local if its image is here. */
+/* Its remote is about to be asked to delete it. 1: its image is here, and it is local now; 0: it is
+ * not, and nothing was changed. */
 int catalog_snapshot_set_local(struct catalog *catalog, const char *id, struct err *err);
 /* Raises the durability and records the remote (NULL keeps the recorded one). When the recorded
  * level in that remote is higher nothing changes; what another remote has does not count. */

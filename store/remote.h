@@ -340,7 +340,8 @@ int remote_verify_blob(struct remote *remote, const char *repository, const stru
 enum remote_deleted {
     REMOTE_DELETED,   /* the remote was asked and agreed */
     REMOTE_ABSENT,    /* it was gone already */
-    REMOTE_KEPT,      /* another tag or an index names it, or nobody can tell whether one does */
+    REMOTE_KEPT,      /* another tag or an index names it, or nobody can tell whether one does: the
+                       * remote does not let us look, or a tag leads to what cannot be read */
     REMOTE_UNDELETED, /* the remote was asked and refused */
     REMOTE_WAITS,     /* nobody has looked whether something else needs it: it is there still */
 };
@@ -352,10 +353,9 @@ struct remote_deletion {
 /* Takes a tag away from a manifest, and deletes the manifest unless something else in the
  * repository needs it: all tags are listed, and each is asked for what it names; of those that
  * name an index the index is read, and those in it. `tag` NULL: it has none. A tag that names
- * another manifest meanwhile is left alone. A remote that does not answer, or answers nonsense, is
- * a failure, and nothing was deleted; so
- * are answers that pass (429, 5xx) and a login that is missing or over. What it does not allow or
- * cannot do is part of the result. */
+ * another manifest meanwhile is left alone. A remote that does not answer, or lists nonsense, is
+ * a failure, and nothing was deleted; so are answers that pass (429, 5xx) and a login that is
+ * missing or over. What it does not allow or cannot do is part of the result. */
 int remote_delete(struct remote *remote, const char *repository, const struct digest *digest,
                   const char *tag, remote_progress progress, void *arg, struct remote_deletion *ret,
                   struct err *err);
@@ -366,15 +366,24 @@ struct remote_unneeded {
     const char *tag; /* its owner's; NULL: it has none, or was taken away before. Borrowed */
     struct remote_deletion result;
 };
+/* How that is done. */
+struct remote_deleting {
+    size_t looks_max;         /* SIZE_MAX: any number */
+    remote_progress progress; /* may be NULL */
+    void *arg;
+    /* May be NULL. Called directly before the first request by which the first manifest, or its
+     * tag, may go. When it fails that is the failure, and both are there. */
+    int (*before)(void *arg, struct err *err);
+    void *before_arg;
+};
 /* remote_delete() of several manifests of one repository with one look at all of its tags, as each
- * tag costs a request. It is about the first one; the others, which have no tags of their own, go
- * along. Where there are more than `looks_max` tags besides the first one's, nobody looks: that one
- * loses its tag alone and waits (REMOTE_WAITS; REMOTE_UNDELETED where tags cannot be taken away),
- * as the others do. New tags are looked for again before each deletion that comes some time after
- * the first look.
+ * tag costs a request. It is about the first one, which goes last; the others, which have no tags
+ * of their own, go along. Where there are more than `looks_max` tags besides the first one's,
+ * nobody looks: that one loses its tag alone and waits (REMOTE_WAITS; REMOTE_UNDELETED where tags
+ * cannot be taken away), as the others do. New tags are looked for again before each deletion that
+ * comes some time after the first look.
  *
  * A failure of the first one is the failure. One of another stops no other, unless the remote does
  * not answer any more: it waits on, and its message says why. */
 int remote_delete_some(struct remote *remote, const char *repository, struct remote_unneeded *list,
-                       size_t count, size_t looks_max, remote_progress progress, void *arg,
-                       struct err *err);
+                       size_t count, const struct remote_deleting *how, struct err *err);

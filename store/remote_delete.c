@@ -5,13 +5,15 @@
 
 #include "remote_internal.h"
 
+#include <limits.h>
 #include <string.h>
 
 enum {
     INDEX_DEPTH_MAX = 4,   /* indexes in indexes */
     INDEX_COUNT_MAX = 500, /* that are read below one tag */
     ATTEMPTS_MAX = 3,      /* when others give it new tags meanwhile */
-    LIST_AGAIN = 8,        /* requests after which a list of tags is not new any more */
+    LIST_AGAIN = 8,   /* requests for each of its pages after which a list is not new any more */
+    LIST_PAGE = 1000, /* tags in a page, about */
 };
 
 /* One call. */
@@ -21,8 +23,11 @@ struct deletion {
     struct remote_unneeded *list;
     size_t count;
     size_t kept; /* of these, how many are needed */
+    const struct remote_deleting *how;
     remote_progress progress;
     void *arg;
+    bool begun;              /* how->before was called */
+    bool illegible;          /* the look failed as what a tag leads to cannot be read */
     struct remote_tags tags; /* that were listed, in order; owned */
     int asked;               /* requests since then */
     int indexes;             /* read below the current tag */
@@ -99,7 +104,7 @@ static int look_into_index(struct deletion *deletion, const char *reference, con
 }
 
 /* What a tag needs. 1 as from keep(). */
-static int look_at_tag(struct deletion *deletion, const char *tag, struct err *err)
+static int ask_tag(struct deletion *deletion, const char *tag, struct err *err)
 {
     struct remote_manifest_stat stat;
     struct err missing = ERR_INIT;
@@ -114,6 +119,27 @@ static int look_at_tag(struct deletion *deletion, const char *tag, struct err *e
         return rc;
     deletion->indexes = 0;
     return look_into_index(deletion, digest_format(&stat.digest).s, tag, 0, err);
+}
+
+/* What somebody stored there is no failure of the remote, and stays as it is. */
+static bool is_illegible(const struct err *failure)
+{
+    return failure->code == ERR_TOO_LARGE || failure->code == ERR_DAMAGED ||
+           failure->code == ERR_INVALID || failure->code == ERR_DIGEST;
+}
+
+static int look_at_tag(struct deletion *deletion, const char *tag, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = ask_tag(deletion, tag, &failure);
+    if (rc >= 0)
+        return rc;
+    err_wrap(&failure, rc, "cannot tell what the tag %s needs", tag);
+    if (is_illegible(&failure)) {
+        deletion->illegible = true;
+        err_hint(&failure, "as long as that tag is there, nothing is deleted in this repository");
+    }
+    return err_pass(err, rc, &failure);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -134,18 +160,27 @@ static int list_tags(struct deletion *deletion, struct remote_tags *ret, struct 
                             deletion->arg, ret, err);
 }
 
+/* A list costs a request a page, so long ones are fetched less often: the lists for many deletions
+ * cost no more than the deletions. */
+static int fresh_for(const struct deletion *deletion)
+{
+    size_t pages = 1 + deletion->tags.count / LIST_PAGE;
+    return pages > INT_MAX / LIST_AGAIN ? INT_MAX : (int)pages * LIST_AGAIN;
+}
+
 /* Looks at the tags that were not there before, once the list is not new any more. */
 static int look_for_new(struct deletion *deletion, struct err *err)
 {
-    if (deletion->asked < LIST_AGAIN)
+    if (deletion->asked < fresh_for(deletion))
         return 0;
+    deletion->illegible = false;
     struct remote_tags tags = {.names = NULL};
     int rc = list_tags(deletion, &tags, err);
     for (size_t i = 0; rc == 0 && i < tags.count; i++)
         if (!lists(&deletion->tags, tags.names[i]))
             rc = look_at_tag(deletion, tags.names[i], err);
     if (rc < 0) { /* not all were looked at */
-        deletion->asked = LIST_AGAIN;
+        deletion->asked = fresh_for(deletion);
         remote_tags_free(&tags);
         return rc;
     }
@@ -180,11 +215,26 @@ static bool is_refusal(const struct err *failure)
            (failure->code == ERR_DENIED && failure->num == REMOTE_DENIED_FOR_GOOD);
 }
 
+/* Whether a look that failed tells that nobody can look. */
+static bool is_unknown(const struct deletion *deletion, const struct err *failure)
+{
+    return deletion->illegible || is_refusal(failure);
+}
+
 static void add_refusal(struct remote_deletion *result, const struct err *failure)
 {
     size_t len = strlen(result->message);
     snprintf(result->message + len, sizeof result->message - len, "%s%s%s%s", len > 0 ? "; " : "",
              failure->text, failure->hint[0] ? "; " : "", failure->hint);
+}
+
+static int begin(struct deletion *deletion, const struct remote_unneeded *item, struct err *err)
+{
+    if (item != deletion->list || deletion->begun || !deletion->how->before)
+        return 0;
+    int rc = deletion->how->before(deletion->how->before_arg, err);
+    deletion->begun = rc == 0;
+    return rc;
 }
 
 /* The manifest stays; the tag goes. 1 when the remote refuses that. */
@@ -193,8 +243,11 @@ static int take_tag(struct deletion *deletion, struct remote_unneeded *item, str
     struct err failure = ERR_INIT;
     if (!item->tag)
         return 0;
-    int rc = remote_tag_delete(deletion->remote, deletion->repository, item->tag, &item->digest,
-                               deletion->progress, deletion->arg, &failure);
+    int rc = begin(deletion, item, err);
+    if (rc < 0)
+        return rc;
+    rc = remote_tag_delete(deletion->remote, deletion->repository, item->tag, &item->digest,
+                           deletion->progress, deletion->arg, &failure);
     if (rc < 0 && is_refusal(&failure)) {
         add_refusal(&item->result, &failure);
         return 1;
@@ -210,10 +263,13 @@ static int take_manifest(struct deletion *deletion, struct remote_unneeded *item
     struct err failure = ERR_INIT;
     struct remote_deletion *result = &item->result;
     struct remote *remote = deletion->remote;
+    int rc = begin(deletion, item, err);
+    if (rc < 0)
+        return rc;
     deletion->asked++;
-    int rc = remote->ops->manifest_delete(remote, deletion->repository, &item->digest,
-                                          item->tag ? item->tag : "", deletion->progress,
-                                          deletion->arg, &failure);
+    rc = remote->ops->manifest_delete(remote, deletion->repository, &item->digest,
+                                      item->tag ? item->tag : "", deletion->progress, deletion->arg,
+                                      &failure);
     result->untagged = rc == 0 || failure.code == ERR_NOT_FOUND;
     if (rc == 0) {
         result->state = REMOTE_DELETED;
@@ -232,10 +288,10 @@ static int take_manifest(struct deletion *deletion, struct remote_unneeded *item
 static int finish(struct deletion *deletion, struct remote_unneeded *item, struct err *err)
 {
     struct err failure = ERR_INIT;
-    int rc = look_for_new(deletion, &failure);
+    int rc = item->result.state != REMOTE_KEPT ? look_for_new(deletion, &failure) : 0;
     if (rc == 0 && item->result.state != REMOTE_KEPT)
         return take_manifest(deletion, item, err);
-    if (rc < 0 && !is_refusal(&failure))
+    if (rc < 0 && !is_unknown(deletion, &failure))
         return err_pass(err, rc, &failure);
     if (rc < 0) {
         item->result.state = item == deletion->list ? REMOTE_KEPT : REMOTE_WAITS;
@@ -252,10 +308,10 @@ static bool is_over(const struct err *failure)
            failure->code == ERR_DENIED;
 }
 
+/* Those that go along may be many: they are first, while it can be left. */
 static int finish_all(struct deletion *deletion, struct err *err)
 {
-    int rc = finish(deletion, &deletion->list[0], err);
-    for (size_t i = 1; rc == 0 && i < deletion->count; i++) {
+    for (size_t i = 1; i < deletion->count; i++) {
         struct err failure = ERR_INIT;
         struct remote_deletion *result = &deletion->list[i].result;
         if (finish(deletion, &deletion->list[i], &failure) == 0)
@@ -267,7 +323,7 @@ static int finish_all(struct deletion *deletion, struct err *err)
         if (is_over(&failure))
             break;
     }
-    return rc;
+    return finish(deletion, &deletion->list[0], err);
 }
 
 /* Nobody could tell whether it is needed: unknown is not the same as unneeded. */
@@ -299,39 +355,41 @@ static int put_off(struct deletion *deletion, struct err *err)
     return 0;
 }
 
-static int delete (struct deletion *deletion, size_t looks_max, struct err *err)
+static int delete (struct deletion *deletion, struct err *err)
 {
     struct err failure = ERR_INIT;
     deletion->kept = 0;
+    deletion->illegible = false;
     for (size_t i = 0; i < deletion->count; i++)
         deletion->list[i].result = (struct remote_deletion){.state = REMOTE_WAITS};
     remote_tags_free(&deletion->tags);
     int rc = list_tags(deletion, &deletion->tags, &failure);
-    if (rc == 0 && count_others(deletion) > looks_max)
+    if (rc == 0 && count_others(deletion) > deletion->how->looks_max)
         return put_off(deletion, err);
     if (rc == 0)
         rc = look_for_others(deletion, &failure);
     if (rc < 0)
-        return is_refusal(&failure) ? leave(deletion, &failure, err) : err_pass(err, rc, &failure);
+        return is_unknown(deletion, &failure) ? leave(deletion, &failure, err)
+                                              : err_pass(err, rc, &failure);
     return finish_all(deletion, err);
 }
 
 int remote_delete_some(struct remote *remote, const char *repository, struct remote_unneeded *list,
-                       size_t count, size_t looks_max, remote_progress progress, void *arg,
-                       struct err *err)
+                       size_t count, const struct remote_deleting *how, struct err *err)
 {
     cleanup_deletion struct deletion deletion = {.remote = remote,
                                                  .repository = repository,
                                                  .list = list,
                                                  .count = count,
-                                                 .progress = progress,
-                                                 .arg = arg};
+                                                 .how = how,
+                                                 .progress = how->progress,
+                                                 .arg = how->arg};
     int rc = remote_check_repository(repository, err);
     if (rc == 0 && list[0].tag)
         rc = remote_check_tag(list[0].tag, err);
     for (int attempt = 0; rc == 0 && attempt < ATTEMPTS_MAX; attempt++) {
         struct err failure = ERR_INIT;
-        if (delete (&deletion, looks_max, &failure) == 0)
+        if (delete (&deletion, &failure) == 0)
             break;
         if (failure.code != ERR_CONFLICT || attempt + 1 == ATTEMPTS_MAX)
             rc = err_pass(err, -failure.num, &failure);
@@ -346,7 +404,8 @@ int remote_delete(struct remote *remote, const char *repository, const struct di
                   struct err *err)
 {
     struct remote_unneeded item = {.digest = *digest, .tag = tag};
-    int rc = remote_delete_some(remote, repository, &item, 1, SIZE_MAX, progress, arg, err);
+    const struct remote_deleting how = {.looks_max = SIZE_MAX, .progress = progress, .arg = arg};
+    int rc = remote_delete_some(remote, repository, &item, 1, &how, err);
     if (rc == 0)
         *ret = item.result;
     return rc;

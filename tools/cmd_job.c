@@ -67,9 +67,12 @@ static int check_cancelled(const json_t *job, struct err *err)
     const json_t *error = json_object_get(job, "error");
     if (!client_job_is_final(job) || strcmp(state, "cancelled") == 0)
         return 0;
-    return err_fail(err, ERR_CONFLICT, "job %s was not cancelled, it is %s%s%s",
-                    cmd_text(job, "id"), state, error ? ": " : "",
-                    error ? cmd_text(error, "message") : "");
+    int rc =
+        err_fail(err, ERR_CONFLICT, "job %s was not cancelled, it is %s%s%s", cmd_text(job, "id"),
+                 state, error ? ": " : "", error ? cmd_text(error, "message") : "");
+    err_hint(err, "it ended by itself before it was told; see `varve job show %s`",
+             cmd_text(job, "id"));
+    return rc;
 }
 
 int cmd_job_cancel(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)

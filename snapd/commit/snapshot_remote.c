@@ -2,7 +2,9 @@
 
 #include "catalog_leftover.h"
 #include "clock.h"
+#include "fault.h"
 #include "id.h"
+#include "layers_busy.h"
 #include "log.h"
 #include "node.h"
 #include "remote.h"
@@ -67,7 +69,6 @@ static void crowd_free(struct crowd *crowd)
     catalog_leftover_free_list(crowd->waiting, crowd->waiting_count);
     free(crowd->list);
 }
-#define cleanup_crowd cleanup_with(crowd_free)
 
 static int gather(struct node *node, const struct catalog_snapshot *row, struct crowd *ret,
                   struct err *err)
@@ -87,51 +88,148 @@ static int gather(struct node *node, const struct catalog_snapshot *row, struct 
     return rc;
 }
 
-/* How many tags may be asked for what they name. A directory is asked for nothing. */
-static size_t looks_for(const struct node *node, const struct crowd *crowd)
+/* Whether one has waited for so long that all tags are asked, however many there are. */
+static bool is_late(const struct crowd *crowd)
 {
-    bool late = crowd->waiting_count > 0 &&
-                crowd->waiting[0].age_ns > SNAPSHOT_REMOTE_WAIT_S * CLOCK_NS_PER_S;
+    return crowd->waiting_count > 0 &&
+           crowd->waiting[0].age_ns > SNAPSHOT_REMOTE_WAIT_S * CLOCK_NS_PER_S;
+}
+
+/* How many tags may be asked for what they name. A directory is asked for nothing. */
+static size_t looks_for(const struct node *node, const struct crowd *crowd, bool late)
+{
     if (late || node->remote->host[0] == '\0')
         return SIZE_MAX;
     return SNAPSHOT_REMOTE_LOOKS * (crowd->waiting_count + 1);
 }
 
-/* Records what went. Of what could not be asked now a line in the log tells. */
-static int note_waiting(struct node *node, const struct catalog_snapshot *row,
-                        const struct crowd *crowd, struct err *err)
+/* A removal in the remote. */
+struct removing {
+    struct job *job;
+    struct node *node;
+    const struct catalog_snapshot *row;
+    struct job_asker asker;
+    struct crowd crowd;
+    bool is_here; /* the image, which stays until the snapshot's record goes */
+    bool begun;   /* it, or its tag, may be gone */
+};
+
+static void removing_free(struct removing *removing)
+{
+    crowd_free(&removing->crowd);
+}
+#define cleanup_removing cleanup_with(removing_free)
+
+/* What is kept when its image is not here is kept in the remote alone. So behind this point the job
+ * goes on to its end, and what may be gone is not said to be there (I3). */
+static int settle(void *arg, struct err *err)
+{
+    struct removing *removing = arg;
+    const struct catalog_snapshot *row = removing->row;
+    struct catalog *catalog = removing->node->catalog;
+    removing->begun = true;
+    if (removing->is_here)
+        return 0;
+    int rc = catalog_begin(catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = job_settle(removing->job, "delete", err);
+    if (rc == 0)
+        rc = catalog_snapshot_set_lost(catalog, row->id, row->remote, err);
+    rc = catalog_end(catalog, rc < 0 ? rc : 0, err);
+    return rc == 0 ? FAULT_POINT("snapshot.remote-settled", err) : rc;
+}
+
+/* Records what became of one that waited; only a log line tells of what nobody asked for now. */
+static int note_one(const struct removing *removing, size_t index, bool late, struct err *err)
+{
+    struct catalog *catalog = removing->node->catalog;
+    const struct catalog_snapshot *row = removing->row;
+    const struct remote_deletion *result = &removing->crowd.list[index + 1].result;
+    const char *digest = removing->crowd.waiting[index].digest;
+    bool waits = result->state == REMOTE_WAITS;
+    if (result->message[0] && (waits || result->state == REMOTE_UNDELETED))
+        log_event(LOG_WARN, waits ? "remote-manifest-waits" : "remote-manifest-refused",
+                  "repository", row->repository, "digest", digest, "error", result->message, NULL);
+    if (!waits)
+        return catalog_leftover_remove(catalog, row->remote, row->repository, digest, err);
+    return late ? catalog_leftover_renew(catalog, row->remote, row->repository, digest, err) : 0;
+}
+
+static int note_waiting(const struct removing *removing, bool late, struct err *err)
 {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < crowd->waiting_count; i++) {
-        const struct remote_deletion *result = &crowd->list[i + 1].result;
-        const char *digest = crowd->waiting[i].digest;
-        if (result->state != REMOTE_WAITS)
-            rc = catalog_leftover_remove(node->catalog, row->remote, row->repository, digest, err);
-        else if (result->message[0])
-            log_event(LOG_WARN, "remote-manifest-waits", "repository", row->repository, "digest",
-                      digest, "error", result->message, NULL);
-    }
+    for (size_t i = 0; rc == 0 && i < removing->crowd.waiting_count; i++)
+        rc = note_one(removing, i, late, err);
     return rc;
+}
+
+static int delete_it(struct removing *removing, bool late, struct err *err)
+{
+    const struct crowd *crowd = &removing->crowd;
+    const struct remote_deleting how = {.looks_max = looks_for(removing->node, crowd, late),
+                                        .progress = job_asker_ask,
+                                        .arg = &removing->asker,
+                                        .before = settle,
+                                        .before_arg = removing};
+    int rc = remote_delete_some(removing->node->remote, removing->row->repository, crowd->list,
+                                crowd->waiting_count + 1, &how, err);
+    return rc < 0 ? job_asker_end(&removing->asker, rc, err) : note_waiting(removing, late, err);
+}
+
+/* Whether the same with less to ask for may do better. */
+static bool is_of_the_look(const struct removing *removing, const struct err *failure)
+{
+    return !removing->begun && failure->code != ERR_CANCELLED && failure->code != ERR_INTERRUPTED &&
+           failure->code != ERR_UNREACHABLE && failure->code != ERR_DENIED;
+}
+
+/* One such look in a repository at a time; what it told the others need not ask for again. When it
+ * fails, the removal that happened upon it does without. */
+static int delete_with_late(struct removing *removing, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    cleanup_layers_busy struct layers_busy busy = {0};
+    const struct catalog_snapshot *row = removing->row;
+    int rc = layers_busy_enter(&busy, removing->node, "remove", row->repository, job_stop,
+                               removing->job, err);
+    if (rc < 0)
+        return rc;
+    crowd_free(&removing->crowd);
+    removing->crowd = (struct crowd){.list = NULL};
+    rc = gather(removing->node, row, &removing->crowd, err);
+    if (rc < 0 || !is_late(&removing->crowd))
+        return rc < 0 ? rc : delete_it(removing, false, err);
+    rc = delete_it(removing, true, &failure);
+    if (rc == 0 || !is_of_the_look(removing, &failure))
+        return err_pass(err, rc, &failure);
+    log_event(LOG_WARN, "remote-look-failed", "repository", row->repository, "error", failure.text,
+              NULL);
+    for (size_t i = 0; i < removing->crowd.waiting_count; i++) {
+        rc = catalog_leftover_renew(removing->node->catalog, row->remote, row->repository,
+                                    removing->crowd.waiting[i].digest, err);
+        if (rc < 0)
+            return rc;
+    }
+    return delete_it(removing, false, err);
 }
 
 static int remove_it(struct job *job, const struct catalog_snapshot *row,
                      struct snapshot_outcome *outcome, struct err *err)
 {
     struct node *node = job_node(job);
-    cleanup_crowd struct crowd crowd = {.list = NULL};
-    struct job_asker asker = {.job = job, .stop = ERR_INIT};
+    cleanup_removing struct removing removing = {
+        .job = job, .node = node, .row = row, .asker = {.job = job, .stop = ERR_INIT}};
     /* Before it is asked, as its answer may be lost. */
     int rc = catalog_snapshot_set_local(node->catalog, row->id, err);
+    removing.is_here = rc > 0;
+    if (rc >= 0)
+        rc = gather(node, row, &removing.crowd, err);
     if (rc == 0)
-        rc = gather(node, row, &crowd, err);
-    if (rc < 0)
-        return rc;
-    rc = remote_delete_some(node->remote, row->repository, crowd.list, crowd.waiting_count + 1,
-                            looks_for(node, &crowd), job_asker_ask, &asker, err);
-    if (rc < 0)
-        return job_asker_end(&asker, rc, err);
-    rc = note_waiting(node, row, &crowd, err);
-    tell(&crowd.list[0].result, outcome);
+        rc = is_late(&removing.crowd) ? delete_with_late(&removing, err)
+                                      : delete_it(&removing, false, err);
+    if (rc == 0)
+        tell(&removing.crowd.list[0].result, outcome);
     return rc;
 }
 

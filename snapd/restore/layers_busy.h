@@ -9,7 +9,8 @@
  * given back before the thread waits for the layers below. So a thread with a diff ID waits for no
  * other one, and one with a chain ID only for such as are shorter: nobody waits in a circle. The
  * digest of a blob (pull_blob.c) is entered last and given back before anything else is waited for,
- * and so is an upload (push_image_blob.c).
+ * and so are an upload (push_image_blob.c) and what many removals would ask a repository for
+ * (snapshot_remote.c).
  */
 #pragma once
 
@@ -21,8 +22,9 @@
 struct layers_busy {
     struct layers_busy *next; /* guarded by the table's lock, like all fields while in the table */
     const void *node;         /* NULL: not in the table */
-    const char *what;         /* "chain", "diff", "blob" or "push" */
-    const char *digest;       /* borrowed; of an upload "repository digest" */
+    const char *what;         /* "chain", "diff", "blob", "push" or "remove" */
+    const char
+        *digest; /* borrowed; of an upload "repository digest", of a removal the repository */
 };
 
 /* Waits until no other thread works on the object and enters it into the table. `stop` (may be

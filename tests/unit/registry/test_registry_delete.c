@@ -346,8 +346,92 @@ static void delete_some(struct fake_fixture *fixture, struct remote_unneeded *li
                         size_t looks_max)
 {
     struct err err = ERR_INIT;
-    if (remote_delete_some(fixture->remote, "a/n", list, count, looks_max, NULL, NULL, &err) < 0)
+    const struct remote_deleting how = {.looks_max = looks_max};
+    if (remote_delete_some(fixture->remote, "a/n", list, count, &how, &err) < 0)
         fail_msg("%s", err.text);
+}
+
+/* Nor is what a tag leads to that cannot be read: it keeps the manifest, and is no failure. */
+static void test_an_illegible_tag_keeps(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    for (int deep = 0; deep < 2; deep++) {
+        struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
+        struct digest other = fake_fixture_image(fixture, "a/n", NULL, "two");
+        for (int depth = 0; depth < 7 && deep; depth++)
+            other = fake_fixture_index(fixture, "a/n", NULL, &other);
+        other = fake_fixture_index(fixture, "a/n", "s2", &other);
+        char config[300];
+        snprintf(config, sizeof config,
+                 "{'rules':[{'method':'GET','path':'*/%s','status':200,'body':'junk'}]}",
+                 digest_format(&other).s);
+        fake_fixture_config(fixture, deep ? "{}" : config);
+        struct remote_deletion result = delete (fixture->remote, &digest, "s1");
+        assert_int_equal(result.state, REMOTE_KEPT);
+        assert_true(result.untagged);
+        assert_non_null(strstr(result.message, "tag s2"));
+        assert_true(fake_fixture_has(fixture, "a/n", digest_format(&digest).s));
+        fake_fixture_config(fixture, "{}");
+    }
+}
+
+/* The list of tags is not fetched anew for each few of many deletions. */
+static void test_many_deletions_fetch_few_lists(void **state)
+{
+    enum {
+        TAGS = 1100,
+        COUNT = 31
+    };
+    struct fake_fixture *fixture = *state;
+    struct remote_unneeded list[COUNT];
+    cleanup_json json_t *document = fake_fixture_document(fixture, "a/n", "other");
+    for (int i = 0; i < TAGS; i++) {
+        char tag[16];
+        snprintf(tag, sizeof tag, "o%04d", i);
+        (void)fake_fixture_put(fixture, "a/n", tag, document);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "one %d", i);
+        list[i] =
+            (struct remote_unneeded){.digest = fake_fixture_image(fixture, "a/n", NULL, text)};
+    }
+    fake_fixture_config(fixture, "{}");
+    delete_some(fixture, list, COUNT, SIZE_MAX);
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(list[i].result.state, REMOTE_DELETED);
+    /* The first one, and one each 16 deletions as it has two pages. */
+    assert_int_equal(fake_registry_count(fixture->fake, "GET", "*/tags/list*"), 3 * 2);
+}
+
+static int refuse_to_begin(void *arg, struct err *err)
+{
+    ++*(int *)arg;
+    return err_fail(err, ERR_CANCELLED, "not now");
+}
+
+/* Whoever has to be asked before is asked when the others are gone, and nothing of the first one
+ * goes when that fails. */
+static void test_asked_before_the_first_one_goes(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    (void)put_others(fixture);
+    for (size_t looks_max = 1; looks_max <= 100; looks_max += 99) {
+        int asked = 0;
+        struct err err = ERR_INIT;
+        struct remote_unneeded list[] = {
+            {.digest = fake_fixture_image(fixture, "a/n", "s1", "one"), .tag = "s1"},
+            {.digest = fake_fixture_image(fixture, "a/n", NULL, "goes")},
+        };
+        const struct remote_deleting how = {
+            .looks_max = looks_max, .before = refuse_to_begin, .before_arg = &asked};
+        assert_true(remote_delete_some(fixture->remote, "a/n", list, 2, &how, &err) < 0);
+        assert_int_equal(err.code, ERR_CANCELLED);
+        assert_int_equal(asked, 1);
+        assert_true(fake_fixture_has(fixture, "a/n", "s1"));
+        assert_int_equal(fake_fixture_has(fixture, "a/n", digest_format(&list[1].digest).s),
+                         looks_max == 1);
+    }
 }
 
 /* Too many tags: the own one goes, nobody is asked what the others name, and nothing else happens
@@ -496,6 +580,9 @@ int main(void)
         with_fake(test_every_wait_can_be_ended),
         with_fake(test_a_deletion_by_digest_can_be_ended),
         with_fake(test_unknown_is_not_unneeded),
+        with_fake(test_an_illegible_tag_keeps),
+        with_fake(test_many_deletions_fetch_few_lists),
+        with_fake(test_asked_before_the_first_one_goes),
         with_fake(test_refusals),
         with_fake(test_too_many_tags_to_look_at),
         with_fake(test_one_look_for_all),

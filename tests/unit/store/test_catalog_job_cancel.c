@@ -136,6 +136,7 @@ static void test_a_job_that_has_ended_is_not_cancelled(void **state)
         start(fixture, id);
         assert_int_equal(catalog_job_finish(fixture->catalog, id, ends[i], NULL, NULL, NULL), 0);
         assert_int_equal(catalog_job_cancel(fixture->catalog, id, 7, &err), -EBUSY);
+        assert_non_null(strstr(err.hint, "varve job show"));
         assert_int_equal(err.code, ERR_CONFLICT);
         assert_non_null(strstr(err.text, catalog_job_state_name(ends[i])));
         assert_int_equal(state_of(fixture, id), ends[i]);

@@ -48,6 +48,13 @@ static void test_oldest_first_and_each_once(void **state)
     list_is(fixture, "a", 9, (const unsigned[]){3, 1, 0}, 30);
     list_is(fixture, "a", 1, (const unsigned[]){3, 0}, 30);
     list_is(fixture, "b", 9, (const unsigned[]){2, 0}, 10);
+    /* One that nothing was learned of waits anew, and that alone. */
+    assert_int_equal(
+        catalog_leftover_renew(fixture->catalog, "https://r", "b", fixture_digest(3), NULL), 0);
+    assert_int_equal(
+        catalog_leftover_renew(fixture->catalog, "https://r", "b", fixture_digest(2), NULL), 0);
+    list_is(fixture, "b", 9, (const unsigned[]){2, 0}, 0);
+    list_is(fixture, "a", 9, (const unsigned[]){3, 1, 0}, 30);
     assert_int_equal(
         catalog_leftover_remove(fixture->catalog, "https://other", "a", fixture_digest(3), NULL),
         0);

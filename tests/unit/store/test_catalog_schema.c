@@ -263,6 +263,49 @@ static void test_version_2_is_upgraded_with_its_data(void **state)
                      1);
 }
 
+/* Version 6 */
+
+#define OLD_JOB(id, state, started, finished)                                                      \
+    "INSERT INTO jobs (id, kind, uid, params, state, created_ns, started_ns, finished_ns)"         \
+    " VALUES ('" id "', 'workspace.rm', 0, '{}', '" state "', 1, " started ", " finished ");"
+
+/* A job that an older varved had begun was past any cancelling. */
+static void test_version_5_is_upgraded_with_its_jobs(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err;
+    assert_int_equal(open_with(fixture, catalog_schema_steps, 5, &err), 0);
+    assert_version(fixture, 5);
+    assert_int_equal(catalog_begin(fixture->catalog, &err), 0);
+    assert_int_equal(catalog_stmt_exec(fixture->catalog,
+                                       OLD_JOB("begun", "running", "2", "NULL")
+                                           OLD_JOB("again", "queued", "2", "NULL")
+                                               OLD_JOB("new", "queued", "NULL", "NULL")
+                                                   OLD_JOB("done", "done", "2", "3"),
+                                       &err),
+                     0);
+    assert_int_equal(catalog_commit(fixture->catalog, &err), 0);
+    fixture_close(fixture);
+    for (size_t version = 6; version <= CATALOG_SCHEMA_VERSION; version++) {
+        kill_at(fixture, catalog_schema_steps, version, "catalog.before-commit=kill:1");
+        assert_int_equal(open_with(fixture, catalog_schema_steps, version - 1, &err), 0);
+        fixture_close(fixture);
+        assert_int_equal(open_with(fixture, catalog_schema_steps, version, &err), 0);
+        assert_version(fixture, (int64_t)version);
+        assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM jobs"), 4);
+        assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM jobs WHERE settled"), 2);
+        fixture_close(fixture);
+    }
+    fixture_open(fixture);
+    static const char *const begun[] = {"begun", "again"};
+    for (size_t i = 0; i < ARRAY_SIZE(begun); i++) {
+        err = (struct err)ERR_INIT;
+        int rc = catalog_job_cancel(fixture->catalog, begun[i], 0, &err);
+        assert_failed(rc, &err, ERR_CONFLICT, "can be cancelled no more");
+    }
+    assert_int_equal(catalog_job_cancel(fixture->catalog, "new", 0, NULL), 1);
+}
+
 /* The tables */
 
 static void test_every_table_is_strict(void **state)
@@ -428,6 +471,7 @@ int main(void)
         with_scratch_only(test_version_1_is_upgraded_with_its_data),
         with_scratch_only(test_an_upgrade_survives_a_kill),
         with_scratch_only(test_version_2_is_upgraded_with_its_data),
+        with_scratch_only(test_version_5_is_upgraded_with_its_jobs),
         with_fixture(test_every_table_is_strict),
         with_fixture(test_every_reference_is_sound),
         with_fixture(test_every_reference_has_an_index),
