@@ -301,6 +301,12 @@ char *workspace_tell_mended(const char *told, const struct volumes_mended *mende
     return text;
 }
 
+static bool waits_for_remote(struct node *node, const char *id)
+{
+    struct volume_status status = {0};
+    return volumes_status(node->volumes, id, &status, NULL) == 0 && status.absent_waits > 0;
+}
+
 int workspace_take_back(struct node *node, const char *id, struct err *err)
 {
     struct err why = ERR_INIT;
@@ -310,6 +316,11 @@ int workspace_take_back(struct node *node, const char *id, struct err *err)
     /* Closing it needs the room that is missing, and nobody has written anything. */
     if (why.code == ERR_NO_SPACE)
         return volumes_discard(node->volumes, id, err);
+    /* Who looked at it waits for the remote, cannot be ended, and holds the device. */
+    if (why.code == ERR_CONFLICT && waits_for_remote(node, id)) {
+        volumes_cut(node->volumes, id);
+        return volumes_abandon(node->volumes, id, NULL, false, err);
+    }
     return err_pass(err, rc, &why);
 }
 

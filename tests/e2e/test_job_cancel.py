@@ -11,7 +11,6 @@ sys.path.insert(0, os.path.join(HERE, "..", "fault"))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, check_equal, run, wait_for  # noqa: E402  pylint: disable=wrong-import-position
 from agreement import check_agreement, tree_of  # noqa: E402  pylint: disable=wrong-import-position
-from test_workspace_abandon import Stopped  # noqa: E402  pylint: disable=wrong-import-position
 
 MIB = 1 << 20
 AT_ONCE_S = 8  # on a machine that others use too
@@ -127,23 +126,26 @@ def test_an_unmount_that_waits(scratch):
 
 
 def test_a_mount_that_waits(scratch):
-    """A worker that does not come to serve: nothing is left attached."""
-    site = Stopped(scratch)
-    before = tree_of(site.node)
-    site.thread.start()
-    job = site.node.ok("workspace", "mount", "w", site.path, "--detach")["job"]
-    wait_for(site.node.workers, 20, "a worker")
-    at_step(site.node, job, "attach")
-    cancel(site.node, job)
-    check_equal(site.node.ok("workspace", "inspect", "w")["state"], "detached", "state")
-    wait_for(lambda: not site.node.workers(), 20, "end of the worker")
-    site.over.set()
-    site.thread.join()
-    check_equal(tree_of(site.node), before, "DATA")
-    check_agreement(site.node)
-    site.node.ok("workspace", "mount", "w", site.path)
-    site.node.ok("workspace", "unmount", "w")
-    check_agreement(site.node)
+    """What is to be mounted is in a registry that is away: nothing is left attached, and it is mounted when that is back."""
+    registry = scratch.registry()
+    node = scratch.node(remote=registry.url).start()
+    path = scratch.path("w")
+    os.makedirs(path)
+    node.ok("workspace", "create", "source", "--size", "128M")
+    node.ok("workspace", "checkpoint", "source")
+    node.ok("workspace", "create", "w", "--from", "source")
+    registry.stop()
+    job = node.ok("workspace", "mount", "w", path, "--detach")["job"]
+    at_step(node, job, "attach")
+    cancel(node, job)
+    check_equal(node.ok("workspace", "inspect", "w")["state"], "detached", "state")
+    wait_for(lambda: not node.workers(), 20, "end of the worker")
+    check(not os.path.ismount(path), "it is mounted")
+    check_agreement(node)
+    registry.start()
+    node.ok("workspace", "mount", "w", path)
+    node.ok("workspace", "unmount", "w")
+    check_agreement(node)
 
 
 def test_the_command_line(scratch):

@@ -67,7 +67,7 @@ def ask(node, method, path, body=None):
 
 def test_names(scratch):
     node = ready(scratch)
-    for name in ("", "A", "a b", "../a", "-a", ".a", "a/b", "ä", "a" * 64, "w\n", "w:w", "w@1"):
+    for name in ("", "A", "a b", "../a", "-a", ".a", "a/b", "ä", "a" * 64, "w\n", "w:w", "w@", "w@x", "w@01", "@1", "w@1@1"):
         for verb in (("create",), ("inspect",), ("rm",), ("unmount",)):
             reply = node.call("workspace", *verb, "--", name)
             check_equal(reply.status, 2, f"status of {verb} '{name}' ({reply.err})")
