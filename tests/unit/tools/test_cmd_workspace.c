@@ -117,12 +117,15 @@ static void test_what_is_refused_here(void **state)
         {{"workspace", "create"}, 2, "needs NAME"},
         {{"workspace", "resize", "w"}, 2, "needs NAME SIZE"},
         {{"workspace", "resize", "w", "1.5G"}, 2, "'1.5G' is not a size"},
-        {{"workspace", "mount", "w"}, 2, "needs NAME PATH"},
+        {{"workspace", "mount", "w"}, 2, "needs NAME[@CHECKPOINT] PATH"},
         {{"workspace", "mount", "w", ""}, 2, "'': that is no path"},
         {{"workspace", "create", "\xff"}, 2, "the name is not UTF-8"},
         {{"workspace", "unmount", "w", "x"}, 2, "unexpected word 'x'"},
         {{"workspace", "unmount", ""}, 2, "name"},
-        {{"workspace", "fork", "w"}, 2, "varve workspace has no action 'fork'"},
+        {{"workspace", "fork", "w"}, 2, "needs NAME NEW"},
+        {{"workspace", "fork", "w", "x", "--count=0"}, 2, "--count is 1 to 1000, not '0'"},
+        {{"workspace", "rollback", "w"}, 2, "needs NAME CHECKPOINT"},
+        {{"workspace", "clone", "w"}, 2, "varve workspace has no action 'clone'"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct varve_call call;
