@@ -42,7 +42,6 @@ static int open_parent(struct checkpoint_work *work, struct err *err)
         return 1;
     if (why.code != ERR_NOT_FOUND)
         return err_pass(err, rc, &why);
-    work->lost = true;
     log_event(LOG_WARN, "checkpoint-lost", "workspace", work->name, "checkpoint", base, "error",
               why.text, NULL);
     return 0;

@@ -23,7 +23,6 @@ struct checkpoint_work {
     struct catalog_line line;
     char *repository;
     struct checkpoint *parent; /* NULL: none */
-    bool lost;                 /* the remote has lost the parent */
     struct checkpoint_head head;
     bool has_head;
     bool diverged;
