@@ -71,7 +71,7 @@ def work_on(node, volume_id, path):
     work = durable_work.Work(path, replay.Notes(node.recording))
     work.start()
     end, kills, syncs = time.monotonic() + 300, 0, Syncs(node.recording)
-    while time.monotonic() < end and not work.failures and syncs.count() < SYNCS:
+    while time.monotonic() < end and not work.failures and (syncs.count() < SYNCS or kills < KILLS):
         if syncs.ended >= SYNCS * (kills + 1) // (KILLS + 1) and kills < KILLS:
             killed.kill("worker")
             kills += 1

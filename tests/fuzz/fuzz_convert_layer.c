@@ -10,6 +10,7 @@
 #include "erofs_check.h"
 #include "fdio.h"
 #include "fuzz_check.h"
+#include "long_counts.h"
 #include "memory_stream.h"
 #include "spawn.h"
 #include "tar_builder.h"
@@ -187,8 +188,7 @@ static void check_image(const struct image *image, const struct setting *setting
         CHECK(!"the image passes the check");
     }
     check_tree(&image->erofs, setting);
-    const char *is_long = getenv("VARVE_LONG");
-    unsigned each = is_long && strcmp(is_long, "1") == 0 ? FSCK_EACH / LONG_FACTOR : FSCK_EACH;
+    unsigned each = long_counts() ? FSCK_EACH / LONG_FACTOR : FSCK_EACH;
     if (++count % each == 0)
         show_to_others(image);
 }

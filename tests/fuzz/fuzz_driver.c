@@ -12,6 +12,7 @@
  */
 #include "fdio.h"
 #include "fuzz_check.h"
+#include "long_counts.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -258,9 +259,8 @@ static void free_corpus(struct corpus *corpus)
 static size_t number_of_runs(void)
 {
     const char *said = getenv("VARVE_FUZZ_RUNS");
-    const char *is_long = getenv("VARVE_LONG");
     size_t runs = said ? strtoul(said, NULL, 10) : RUNS_DEFAULT;
-    return is_long && strcmp(is_long, "1") == 0 ? runs * LONG_FACTOR : runs;
+    return long_counts() ? runs * LONG_FACTOR : runs;
 }
 
 static int make_keep(struct keep *ret, struct err *err)

@@ -22,6 +22,7 @@ STYLE = {
     "white-space": {"base/a.c": "int x; \n"},
     "open-end": {"base/a.c": "/* TODO later */\n"},
     "banned-call": {"base/a.c": "int f(void)\n{\n    return system(0);\n}\n"},
+    "switch-reader": {"tests/a.c": 'int f(void)\n{\n    return getenv("VARVE_LONG") != 0;\n}\n'},
     "include-path": {"store/a.c": '#include "../base/good.h"\n', "base/good.h": GOOD_HEADER},
     "include-missing": {"base/a.c": '#include "nowhere.h"\n'},
     "folder-order": {"base/a.c": '#include "good.h"\n', "store/good.h": GOOD_HEADER},

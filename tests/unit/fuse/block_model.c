@@ -67,9 +67,3 @@ void block_model_free(struct block_model *blocks, uint64_t count)
         free(blocks[i].may);
     free(blocks);
 }
-
-bool block_model_is_long(void)
-{
-    const char *is_long = getenv("VARVE_LONG");
-    return is_long && strcmp(is_long, "1") == 0;
-}

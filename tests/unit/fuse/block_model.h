@@ -30,5 +30,3 @@ void block_model_check(const struct block_model *block, uint64_t at, const uint3
 /* The same after a power cut; from then on it is what it is. */
 void block_model_check_cut(struct block_model *block, uint64_t at, const uint32_t *words);
 void block_model_free(struct block_model *blocks, uint64_t count);
-/* VARVE_LONG=1: long counts. */
-bool block_model_is_long(void);

@@ -3,12 +3,12 @@
 #include "checkpoint_site.h"
 
 #include "cleanup.h"
+#include "long_counts.h"
 #include "registry.h"
 #include "registry_server.h"
 #include "spawn.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <setjmp.h>
@@ -70,7 +70,7 @@ static void run_chain(struct checkpoint_site *site, int length)
 static void chains(void **state)
 {
     (void)state;
-    int runs = getenv("VARVE_LONG") ? RUNS_LONG : RUNS;
+    int runs = long_counts() ? RUNS_LONG : RUNS;
     for (int i = 0; i < runs; i++) {
         struct checkpoint_site *site;
         assert_int_equal(checkpoint_site_setup((void **)&site), 0);

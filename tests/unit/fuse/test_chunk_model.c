@@ -4,6 +4,7 @@
 #include "block_model.h"
 #include "chunk_site.h"
 #include "cleanup.h"
+#include "long_counts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -213,7 +214,7 @@ static void free_model(struct model *model)
 static void test_model(void **state)
 {
     struct model model = {0}; /* its counters go on */
-    int steps = block_model_is_long() ? STEPS_LONG : STEPS;
+    int steps = long_counts() ? STEPS_LONG : STEPS;
     for (unsigned run = 0; run < RUNS; run++) {
         make_model(&model, *state, run);
         for (int i = 0; i < steps; i++)

@@ -6,6 +6,7 @@
 #include "block_model.h"
 #include "chunk_site.h"
 #include "cleanup.h"
+#include "long_counts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -183,7 +184,7 @@ static void test_threads(void **state)
                                      .index = i,
                                      .random = 20261129 + i,
                                      .next = 1};
-    int rounds = block_model_is_long() ? ROUNDS_LONG : ROUNDS;
+    int rounds = long_counts() ? ROUNDS_LONG : ROUNDS;
     uint64_t flushes = 0;
     for (int round = 0; round < rounds; round++) {
         run_round(workers);

@@ -8,6 +8,7 @@
 #include "cleanup.h"
 #include "epoch_read.h"
 #include "fault.h"
+#include "long_counts.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -470,7 +471,7 @@ static void test_model(void **state)
     struct model *model = calloc(1, sizeof *model);
     assert_non_null(model);
     model->buffer = chunk_site_buffer(LONGEST);
-    int steps = block_model_is_long() ? STEPS_LONG : STEPS;
+    int steps = long_counts() ? STEPS_LONG : STEPS;
     for (unsigned run = 0; run < RUNS; run++) {
         begin(model, *state, run);
         for (int i = 0; i < steps; i++)

@@ -7,6 +7,7 @@
 #include "chunk_site.h"
 #include "cleanup.h"
 #include "epoch_read.h"
+#include "long_counts.h"
 
 #include <string.h>
 
@@ -163,7 +164,7 @@ static void test_threads(void **state)
         writers[i] = (struct writer){.shared = shared, .index = i, .random = 4711 + i};
         assert_int_equal(pthread_create(&writers[i].thread, NULL, work, &writers[i]), 0);
     }
-    int cuts = block_model_is_long() ? CUTS_LONG : CUTS;
+    int cuts = long_counts() ? CUTS_LONG : CUTS;
     for (int i = 0; i < cuts; i++) {
         struct snapshot *snapshot = &snapshots[random_below(&random, OPEN)];
         if (snapshot->epoch > 0) {

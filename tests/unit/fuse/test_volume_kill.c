@@ -1,4 +1,5 @@
 #include "cleanup.h"
+#include "long_counts.h"
 #include "worker_rig.h"
 
 #include <fcntl.h>
@@ -183,16 +184,10 @@ static void pause_us(long us)
     (void)nanosleep(&ts, NULL);
 }
 
-static bool is_long(void)
-{
-    const char *text = getenv("VARVE_LONG");
-    return text && strcmp(text, "1") == 0;
-}
-
 static void random_kills_lose_nothing(void **state)
 {
     struct worker_rig *rig = *state;
-    const int kills = is_long() ? 1000 : 60;
+    const int kills = long_counts() ? 1000 : 60;
     worker_rig_serve(rig, NULL);
     struct crew *crew = crew_begin(rig);
     for (int i = 0; i < kills; i++) {
@@ -241,7 +236,7 @@ static void kills_at_points_lose_nothing(void **state)
     struct crew *crew = crew_begin(rig);
     for (size_t point = 0; point < ARRAY_SIZE(request_points); point++) {
         /* What comes once in the life of a worker is the last. */
-        const int most = point + 1 == ARRAY_SIZE(request_points) ? 1 : is_long() ? 40 : 8;
+        const int most = point + 1 == ARRAY_SIZE(request_points) ? 1 : long_counts() ? 40 : 8;
         for (int hit = 1; hit <= most; hit = hit * 2 + 1) {
             char fault[128];
             snprintf(fault, sizeof fault, "VARVE_FAULT=%s=kill:%d", request_points[point], hit);

@@ -9,6 +9,7 @@
 #include "cleanup.h"
 #include "clock.h"
 #include "lazy_site.h"
+#include "long_counts.h"
 #include "volumes_internal.h"
 
 #include <fcntl.h>
@@ -204,7 +205,7 @@ static void blocks_are_what_they_were_or_became(void **state)
     open_device(site, clients);
     for (size_t i = 0; i < CLIENTS; i++)
         assert_int_equal(pthread_create(&clients[i].thread, NULL, use_blocks, &clients[i]), 0);
-    const int kills = block_model_is_long() ? KILLS_LONG : KILLS;
+    const int kills = long_counts() ? KILLS_LONG : KILLS;
     int64_t until = clock_now_ms() + LAZY_WAIT_MS;
     for (int i = 0; i < kills || (is_idle(clients) && clock_now_ms() < until); i++) {
         lazy_pause(20 + (int)lazy_random(&random, 160));

@@ -14,6 +14,7 @@
 #include "convert_stream.h"
 #include "convert_wire.h"
 #include "fdio.h"
+#include "long_counts.h"
 #include "shell_filter.h"
 
 enum {
@@ -268,8 +269,7 @@ static void test_cut_anywhere(void **state)
 static void test_flipped_bits(void **state)
 {
     struct fixture *f = *state;
-    const char *is_long = getenv("VARVE_LONG");
-    const size_t step = is_long && strcmp(is_long, "1") == 0 ? 1 : 3;
+    const size_t step = long_counts() ? 1 : 3;
     for (size_t i = 0; i < PACKERS; i++) {
         size_t len;
         char *packed = shell_filter(f->scratch, packers[i], f->body, SMALL, &len);

@@ -17,6 +17,7 @@
 #include "erofs_check.h"
 #include "erofs_sample.h"
 #include "erofs_writer.h"
+#include "long_counts.h"
 #include "scratch.h"
 
 #include <errno.h>
@@ -282,8 +283,7 @@ static void test_changed_bytes(void **state)
 {
     const struct scratch *scratch = *state;
     assert_int_equal(mkdir(scratch_path(scratch, "mnt"), 0755), 0);
-    const char *is_long = getenv("VARVE_LONG");
-    unsigned wanted = is_long && strcmp(is_long, "1") == 0 ? CHANGES * LONG_FACTOR : CHANGES;
+    unsigned wanted = long_counts() ? CHANGES * LONG_FACTOR : CHANGES;
     uint64_t random = first_seed();
     unsigned refused = 0;
     int log = open_log();
