@@ -38,7 +38,7 @@
 #include "err.h"
 
 enum {
-    CATALOG_SCHEMA_VERSION = 7,
+    CATALOG_SCHEMA_VERSION = 8,
 };
 
 struct catalog;

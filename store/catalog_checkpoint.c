@@ -44,6 +44,7 @@ void catalog_line_free(struct catalog_line *line)
     free(line->lineage);
     free(line->head);
     free(line->parent);
+    free(line->storing);
     *line = (struct catalog_line){0};
 }
 
@@ -53,10 +54,11 @@ static int read_checkpoint(struct catalog_stmt *stmt, void *ret, struct err *err
     int64_t diverged = 0;
     int reason = 0;
     int level = 0;
-    int rc = catalog_stmt_read(
-        stmt, err, "sssisisiwswsiii", &row->digest, &row->volume, &row->lineage, &row->generation,
-        &row->node, &row->token, &row->parent, &diverged, &reasons, &reason, &row->tag, &levels,
-        &level, &row->remote, &row->bytes_new, &row->bytes_total, &row->created_ns);
+    int rc =
+        catalog_stmt_read(stmt, err, "sssisisiwswsiiii", &row->digest, &row->volume, &row->lineage,
+                          &row->generation, &row->node, &row->token, &row->parent, &diverged,
+                          &reasons, &reason, &row->tag, &levels, &level, &row->remote,
+                          &row->bytes_new, &row->bytes_total, &row->verified_ns, &row->created_ns);
     row->diverged = diverged != 0;
     row->reason = (enum catalog_checkpoint_reason)reason;
     row->durability = (enum catalog_durability)level;
@@ -68,7 +70,8 @@ static const struct catalog_rows rows = {sizeof(struct catalog_checkpoint), read
 
 #define SELECT                                                                                     \
     "SELECT digest, volume, lineage, generation, node, token, parent, diverged, reason, tag,"      \
-    " durability, remote, bytes_new, bytes_total, created_ns FROM checkpoints "
+    " durability, remote, bytes_new, bytes_total, coalesce(verified_ns, 0), created_ns"            \
+    " FROM checkpoints "
 
 static int fail_missing(const char *what, struct err *err)
 {
@@ -83,7 +86,8 @@ int catalog_line_get(struct catalog *catalog, const char *volume, struct catalog
     catalog_scope_read(catalog, &scope);
     cleanup_catalog_stmt struct catalog_stmt stmt = {0};
     int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT lineage, head, parent, generation, token FROM volumes"
+                                "SELECT lineage, head, parent, generation, token, storing"
+                                " FROM volumes"
                                 " WHERE id = ?",
                                 "s", volume);
     if (rc == 0)
@@ -91,8 +95,8 @@ int catalog_line_get(struct catalog *catalog, const char *volume, struct catalog
     if (rc == 0)
         return err_fail(err, ERR_NOT_FOUND, "there is no volume %s", volume);
     if (rc > 0)
-        rc = catalog_stmt_read(&stmt, err, "sssii", &line.lineage, &line.head, &line.parent,
-                               &line.generation, &line.token);
+        rc = catalog_stmt_read(&stmt, err, "sssiis", &line.lineage, &line.head, &line.parent,
+                               &line.generation, &line.token, &line.storing);
     if (rc < 0) {
         catalog_line_free(&line);
         return rc;
@@ -131,11 +135,41 @@ int catalog_line_put_back(struct catalog *catalog, const char *volume, const cha
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = catalog_stmt_run(catalog, err,
-                              "UPDATE volumes SET parent = ?1, head = ?1, size = ?2 WHERE id = ?3",
+                              "UPDATE volumes SET parent = ?1, head = ?1, size = ?2, storing = NULL"
+                              " WHERE id = ?3",
                               "sis", digest, size, volume);
     if (rc <= 0)
         return rc < 0 ? rc : err_fail(err, ERR_NOT_FOUND, "there is no volume %s", volume);
     return catalog_scope_commit(&scope, err);
+}
+
+int catalog_line_set_token(struct catalog *catalog, const char *volume, int64_t token,
+                           struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE volumes SET token = ?1 WHERE id = ?2 AND token <= ?1", "is",
+                              token, volume);
+    if (rc == 0)
+        return err_fail(err, ERR_CONFLICT,
+                        "volume %s has a higher fencing token than %lld, or has gone", volume,
+                        (long long)token);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}
+
+int catalog_line_set_storing(struct catalog *catalog, const char *volume, const char *digest,
+                             struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err, "UPDATE volumes SET storing = ? WHERE id = ?", "ss",
+                              digest, volume);
+    if (rc == 0)
+        return err_fail(err, ERR_NOT_FOUND, "there is no volume %s", volume);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 static int insert(struct catalog *catalog, const struct catalog_checkpoint *row, struct err *err)
@@ -161,11 +195,12 @@ static int set_head(struct catalog *catalog, const struct catalog_checkpoint *ro
     if (rc == 0)
         return err_fail(err, ERR_NOT_FOUND, "there is no volume %s", row->volume);
     if (rc > 0)
-        rc = catalog_stmt_run(catalog, err,
-                              "UPDATE volumes SET head = ?, generation = ?, checkpointed_ns = ?"
-                              " WHERE id = ? AND head IS ? AND parent IS ? AND generation = ?",
-                              "siisssi", row->digest, row->generation, catalog_now(catalog),
-                              row->volume, line->head, line->parent, line->generation);
+        rc = catalog_stmt_run(
+            catalog, err,
+            "UPDATE volumes SET head = ?, generation = ?, checkpointed_ns = ?,"
+            " storing = NULL WHERE id = ? AND head IS ? AND parent IS ? AND generation = ?",
+            "siisssi", row->digest, row->generation, catalog_now(catalog), row->volume, line->head,
+            line->parent, line->generation);
     return rc == 0
                ? err_fail(err, ERR_CONFLICT, "volume %s has another checkpoint by now", row->volume)
                : rc;
@@ -218,6 +253,20 @@ int catalog_checkpoint_find(struct catalog *catalog, const char *volume, int64_t
         return err_fail(err, ERR_NOT_FOUND, "there is no checkpoint %lld of it",
                         (long long)generation);
     return rc < 0 ? rc : 0;
+}
+
+int catalog_checkpoint_set_verified(struct catalog *catalog, const char *digest, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE checkpoints SET durability = 'verified', verified_ns = ?"
+                              " WHERE digest = ?",
+                              "is", catalog_now(catalog), digest);
+    if (rc == 0)
+        return fail_missing(digest, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
 }
 
 static int remove_checkpoint(struct catalog *catalog, const char *digest, struct err *err)

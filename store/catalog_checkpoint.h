@@ -35,7 +35,8 @@ struct catalog_checkpoint {
     char *remote; /* URL */
     int64_t bytes_new;
     int64_t bytes_total;
-    int64_t created_ns; /* 0 in add: now */
+    int64_t verified_ns; /* when it was read back last; 0: never. Not used in add */
+    int64_t created_ns;  /* 0 in add: now */
 };
 
 const char *catalog_checkpoint_reason_name(enum catalog_checkpoint_reason reason);
@@ -48,7 +49,8 @@ struct catalog_line {
     char *head;         /* digest of its newest checkpoint; NULL: none of its own */
     char *parent;       /* of the one that it was made of; NULL: none */
     int64_t generation; /* of its newest one; 0 */
-    int64_t token;
+    int64_t token;      /* fencing token of who writes it here; 0: none was given */
+    char *storing; /* digest of one that may be in the remote and is not recorded; NULL: none */
 };
 void catalog_line_free(struct catalog_line *line);
 #define cleanup_catalog_line cleanup_with(catalog_line_free)
@@ -70,6 +72,15 @@ bool catalog_line_is_open(const struct catalog_line *line);
 int catalog_line_put_back(struct catalog *catalog, const char *volume, const char *digest,
                           int64_t size, struct err *err);
 
+/* Gives the volume's writer a fencing token. ERR_CONFLICT when it has a higher one. */
+int catalog_line_set_token(struct catalog *catalog, const char *volume, int64_t token,
+                           struct err *err);
+/* Notes that the index of a checkpoint is about to be stored in the remote, which makes it the
+ * volume's, whether somebody hears of it or not. The next one that is recorded as the head ends
+ * that. */
+int catalog_line_set_storing(struct catalog *catalog, const char *volume, const char *digest,
+                             struct err *err);
+
 /* Adds a checkpoint; one that is there already stays as it is. With `line` it is its volume's head
  * from now on, in the same transaction, if the volume's line is as that says: ERR_CONFLICT when
  * somebody has changed it. NULL: it becomes nobody's head. */
@@ -84,5 +95,7 @@ int catalog_checkpoint_get(struct catalog *catalog, const char *digest,
 /* The newest of a volume with this generation that this node knows. ERR_NOT_FOUND. */
 int catalog_checkpoint_find(struct catalog *catalog, const char *volume, int64_t generation,
                             struct catalog_checkpoint *ret, struct err *err);
+/* Notes that a checkpoint was read back as a whole, now. */
+int catalog_checkpoint_set_verified(struct catalog *catalog, const char *digest, struct err *err);
 /* Forgets one; it is no volume's head (ERR_CONFLICT). */
 int catalog_checkpoint_remove(struct catalog *catalog, const char *digest, struct err *err);

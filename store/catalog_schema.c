@@ -8,7 +8,7 @@ const struct catalog_schema_step catalog_schema_steps[CATALOG_SCHEMA_VERSION] = 
     {.statements = catalog_schema_v1}, {.statements = catalog_schema_v2},
     {.statements = catalog_schema_v3}, {.statements = catalog_schema_v4},
     {.statements = catalog_schema_v5}, {.statements = catalog_schema_v6},
-    {.statements = catalog_schema_v7},
+    {.statements = catalog_schema_v7}, {.statements = catalog_schema_v8},
 };
 
 static int refuse_foreign(const struct catalog *catalog, struct err *err)

@@ -163,6 +163,83 @@ static void test_a_volume_is_put_back(void **state)
     assert_int_equal(volume.size, 1 << 19);
 }
 
+static int64_t token_of(struct fixture *fixture)
+{
+    cleanup_catalog_line struct catalog_line line = {0};
+    assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
+    return line.token;
+}
+
+/* A volume's token never becomes smaller. */
+static void test_tokens_grow(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    assert_failed(catalog_line_set_token(fixture->catalog, VOLUME, 1, &err), &err, ERR_CONFLICT,
+                  "has gone");
+    add_volume(fixture);
+    assert_int_equal(token_of(fixture), 0);
+    assert_int_equal(catalog_line_set_token(fixture->catalog, VOLUME, 5, NULL), 0);
+    assert_int_equal(catalog_line_set_token(fixture->catalog, VOLUME, 5, NULL), 0);
+    err_clear(&err);
+    assert_failed(catalog_line_set_token(fixture->catalog, VOLUME, 4, &err), &err, ERR_CONFLICT,
+                  "a higher fencing token than 4");
+    assert_int_equal(token_of(fixture), 5);
+    assert_int_equal(catalog_line_set_token(fixture->catalog, VOLUME, INT64_MAX, NULL), 0);
+    fixture_close(fixture);
+    fixture_open(fixture);
+    assert_true(token_of(fixture) == INT64_MAX);
+}
+
+/* What is on its way is known until a head is recorded, or the volume is put back. */
+static void test_storing(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    cleanup_catalog_line struct catalog_line line = {0};
+    assert_failed(catalog_line_set_storing(fixture->catalog, VOLUME, ONE, &err), &err,
+                  ERR_NOT_FOUND, "there is no volume");
+    add_volume(fixture);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(catalog_line_set_storing(fixture->catalog, VOLUME, ONE, NULL), 0);
+        fixture_close(fixture);
+        fixture_open(fixture);
+        assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
+        assert_string_equal(line.storing, ONE);
+        catalog_line_free(&line);
+        assert_int_equal(add(fixture, TWO, 1, false, NULL), 0); /* is nobody's head */
+        assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
+        assert_string_equal(line.storing, ONE);
+        catalog_line_free(&line);
+        int rc = i == 0 ? add(fixture, ONE, 2, true, NULL)
+                        : catalog_line_put_back(fixture->catalog, VOLUME, ONE, 1 << 20, NULL);
+        assert_int_equal(rc, 0);
+        assert_int_equal(catalog_line_get(fixture->catalog, VOLUME, &line, NULL), 0);
+        assert_null(line.storing);
+        catalog_line_free(&line);
+    }
+}
+
+static void test_verified(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    struct catalog_checkpoint got = {0};
+    assert_failed(catalog_checkpoint_set_verified(fixture->catalog, ONE, &err), &err, ERR_NOT_FOUND,
+                  "there is no checkpoint");
+    assert_int_equal(add(fixture, ONE, 1, false, NULL), 0);
+    assert_int_equal(catalog_checkpoint_get(fixture->catalog, ONE, &got, NULL), 0);
+    assert_int_equal(got.durability, CATALOG_PUSHED);
+    assert_int_equal(got.verified_ns, 0);
+    catalog_checkpoint_free(&got);
+    fixture->clock.offset_ns = 90;
+    assert_int_equal(catalog_checkpoint_set_verified(fixture->catalog, ONE, NULL), 0);
+    assert_int_equal(catalog_checkpoint_get(fixture->catalog, ONE, &got, NULL), 0);
+    assert_int_equal(got.durability, CATALOG_VERIFIED);
+    assert_int_equal(got.verified_ns, 90);
+    catalog_checkpoint_free(&got);
+}
+
 static void test_a_history(void **state)
 {
     struct fixture *fixture = *state;
@@ -208,6 +285,9 @@ int main(void)
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_volume_is_put_back, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_history, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_tokens_grow, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_storing, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_verified, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
