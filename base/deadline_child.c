@@ -260,7 +260,9 @@ static _Noreturn void serve(const struct deadline_child *child, deadline_child_c
     int fd = -1;
     for (int number = 1; number < NSIG; number++)
         (void)signal(number, SIG_DFL); /* all are blocked, as the parent did before the fork */
-    (void)prctl(PR_SET_NAME, DEADLINE_CHILD_NAME);
+    /* The call itself: AddressSanitizer's prctl() takes a lock for the name, which another thread
+     * may have held at the fork. */
+    (void)syscall(SYS_prctl, PR_SET_NAME, DEADLINE_CHILD_NAME, 0, 0, 0);
     answer.rc = close_others(child->keep, child->keep_count, socket);
     if (answer.rc < 0)
         err_errno(&answer.err, answer.rc, "cannot close descriptors");
