@@ -9,11 +9,13 @@ import platform
 import sys
 
 from bench_site import Site  # makes the shared modules known
+import bench_checkpoints
 import bench_groups
 import bench_registry
 import bench_volumes
 
-GROUPS = {**bench_groups.GROUPS, **bench_registry.GROUPS, **bench_volumes.GROUPS}
+GROUPS = {**bench_groups.GROUPS, **bench_registry.GROUPS, **bench_volumes.GROUPS,
+          **bench_checkpoints.GROUPS}
 
 
 def main():
