@@ -19,6 +19,7 @@ static void registry_close(struct remote *remote)
 static const struct remote_ops registry_ops = {
     .blob_stat = registry_blob_stat,
     .blob_put = registry_upload_blob,
+    .session_abandon = registry_upload_abandon,
     .blob_stream = registry_stream_open,
     .blob_get = registry_blob_get,
     .blob_read = registry_blob_read,

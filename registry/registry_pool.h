@@ -90,6 +90,7 @@ struct registry_traits {
     bool no_delete;     /* answers DELETE with 405 or UNSUPPORTED */
     bool no_referrers;  /* says of itself that it has no referrers API (405, 501, UNSUPPORTED) */
     bool no_tag_delete; /* deletes by digest only */
+    bool no_mount;      /* fails to mount blobs of other repositories (5xx, twice in a row) */
     struct registry_offset_habits offsets;
 };
 struct registry_traits registry_pool_traits(struct registry_pool *pool, const char *url);

@@ -14,14 +14,24 @@ bool registry_retry_is_passing(const struct registry_http_response *response)
     switch (response->status) {
     case 408:
     case 429:
-    case 500:
-    case 502:
-    case 503:
-    case 504:
         return true;
-    default:
+    case 501: /* these say that the same request fails again */
+    case 505:
+    case 506:
+    case 507:
+    case 508:
+    case 510:
+    case 511:
         return false;
+    default:
+        return response->status >= 500;
     }
+}
+
+bool registry_retry_is_cut_off(const struct registry_http_response *response)
+{
+    const long status = response->status;
+    return status == 408 || status == 502 || status == 504 || (status >= 520 && status <= 524);
 }
 
 bool registry_retry_is_put_off(const struct registry_http_response *response)

@@ -227,10 +227,9 @@ static bool is_further(struct registry_sender *sender)
 static bool is_break(const struct registry_sender *sender, int step)
 {
     const struct registry_session *session = &sender->session;
-    long status = session->response.status;
     if (step != REGISTRY_STEP_WAIT || session->body_done == 0)
         return false;
-    return !session->answered || status == 408 || status == 502 || status == 504;
+    return !session->answered || registry_retry_is_cut_off(&session->response);
 }
 
 /* What a body that broke off has brought is known. */

@@ -12,8 +12,8 @@
  * has proved right:
  *   413, or 416 at the offset that the registry has (GHCR)
  *       chunks of half the size, down to REGISTRY_CHUNK_MIN
- *   the second body that breaks off (the connection, 408, 502, 504) and leaves the registry where
- *   it was, and each further one
+ *   the second body that breaks off (the connection, 408, 502, 504, 520 to 524) and leaves the
+ *   registry where it was, and each further one
  *       the same: a proxy may limit the time of a request, or its bytes
  *   400, 405, 411, 415 or 501 to a chunk, 404 to the first
  *       one PUT with all

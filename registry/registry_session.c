@@ -10,6 +10,7 @@
 
 enum {
     ABANDON_TIMEOUT_S = 2, /* for the one request that tidies up after a failed upload */
+    MOUNT_TRIES = 2,       /* that a registry fails */
 };
 
 /* The refusals that say that the session, not the request, is at fault. */
@@ -190,10 +191,64 @@ static int mount_url(const struct registry_session *session, const struct digest
     return rc;
 }
 
+static void set_no_mount(void *arg, struct registry_traits *traits)
+{
+    (void)arg;
+    traits->no_mount = true;
+}
+
+static bool is_asked_for_mounts(const struct registry_session *session)
+{
+    const struct registry *registry = session->registry;
+    return !registry_pool_traits(registry->pool, registry->base).no_mount;
+}
+
+/* Whether the registry has failed at the mount itself: to say when to come back is no failure, and
+ * what is lost on the way says nothing of mounts. */
+static bool has_failed(const struct registry_http_response *response)
+{
+    return response->status >= 500 && registry_retry_is_passing(response) &&
+           !registry_retry_is_put_off(response);
+}
+
+/* One attempt, counted in `failed` when it has. 1: there may be another one. */
+static int try_mount_once(struct registry_session *session, const struct registry_call *call,
+                          int *failed, struct registry_http_response *ret, struct err *err)
+{
+    const struct registry *registry = session->registry;
+    const struct registry_waiter waiter = {
+        .progress = session->progress, .arg = session->arg, .total = session->total};
+    int rc = registry_call_perform(session->registry, call, ret, err);
+    bool lost = rc < 0 && registry_retry_is_lost(err);
+    if (!lost && (rc < 0 || !has_failed(ret)))
+        return rc;
+    if (!lost && ++*failed == MOUNT_TRIES)
+        registry_pool_learn(registry->pool, registry->base, set_no_mount, NULL);
+    if (!is_asked_for_mounts(session))
+        return 0;
+    err_clear(err);
+    return registry_call_wait(session->registry, call->retry, lost ? NULL : ret, &waiter, err);
+}
+
+/* Patience of its own for each blob would make a push wait for what only saves work. */
+static int try_mount(struct registry_session *session, const struct registry_call *call,
+                     struct registry_http_response *ret, struct err *err)
+{
+    int failed = 0;
+    int rc;
+    while ((rc = try_mount_once(session, call, &failed, ret, err)) == 1) {
+        registry_http_response_free(ret);
+        *ret = (struct registry_http_response){0};
+    }
+    return rc;
+}
+
 int registry_session_mount(struct registry_session *session, const struct digest *digest,
                            const char *from, struct registry_retry *retry, struct err *err)
 {
     cleanup_free char *url = NULL;
+    if (!is_asked_for_mounts(session))
+        return 0;
     int rc = mount_url(session, digest, from, &url, err);
     if (rc < 0)
         return rc;
@@ -201,9 +256,10 @@ int registry_session_mount(struct registry_session *session, const struct digest
     call.request.headers = no_type;
     call.from = from;
     call.retry = retry;
+    call.repeat = REGISTRY_REPEAT_NEVER; /* try_mount() does */
     struct err failure = ERR_INIT;
     cleanup_http_response struct registry_http_response response = {0};
-    rc = registry_call_perform(session->registry, &call, &response, &failure);
+    rc = try_mount(session, &call, &response, &failure);
     if (rc < 0 && failure.code == ERR_CANCELLED)
         return err_pass(err, rc, &failure);
     if (rc == 0 && response.status == 201)

@@ -88,8 +88,9 @@ struct registry_session_body {
 /* Opens a session in place of the one that is there, which is forgotten. */
 int registry_session_open(struct registry_session *session, struct err *err);
 /* Asks for a blob from another repository: 1 when it is there now, 0 when not, whatever the reason:
- * it only saves work, and so has a patience of its own. The registry may have opened a session, or
- * not. Fails when the end is asked for. */
+ * it only saves work, and so has a patience of its own, and after a 5xx one more attempt alone. A
+ * registry that fails both is asked for no mount for as long as its traits are remembered
+ * (registry_pool.h). It may have opened a session, or not. Fails when the end is asked for. */
 int registry_session_mount(struct registry_session *session, const struct digest *digest,
                            const char *from, struct registry_retry *retry, struct err *err);
 /* Takes up a session that another attempt opened; its address is checked as one from outside. */

@@ -160,3 +160,11 @@ int registry_upload_blob(struct remote *remote, const char *repository, const st
         return err_wrap(err, err_pass(err, rc, &failure), "repository %s", repository);
     return 0;
 }
+
+void registry_upload_abandon(struct remote *remote, const char *repository, const char *location)
+{
+    cleanup_registry_session struct registry_session session = {
+        .registry = registry_of(remote), .repository = repository, .cause = ERR_INIT};
+    if (registry_session_take(&session, location, 0, UINT64_MAX, NULL) == 0)
+        registry_session_abandon(&session);
+}

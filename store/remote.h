@@ -165,6 +165,9 @@ struct remote_ops {
     int (*blob_put)(struct remote *remote, const char *repository, const struct digest *digest,
                     int fd, uint64_t size, remote_progress progress, void *arg,
                     struct remote_upload *upload, struct err *err);
+    /* Tells the remote that nobody goes on with a session, in one short request, whose answer
+     * changes nothing. NULL where there are no sessions. */
+    void (*session_abandon)(struct remote *remote, const char *repository, const char *location);
     /* Begins an upload whose digest is known at its end only (remote_stream.h). */
     int (*blob_stream)(struct remote *remote, const char *repository, remote_progress progress,
                        void *arg, struct remote_stream **ret, struct err *err);
@@ -258,6 +261,8 @@ int remote_push_blob(struct remote *remote, const char *repository, struct blobs
  * it has, and has not, is sent over that. */
 int remote_push_file(struct remote *remote, const char *repository, const struct digest *digest,
                      int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
+/* Gives up an upload that an earlier attempt left (struct remote_session), within two seconds. */
+void remote_session_abandon(struct remote *remote, const char *repository, const char *location);
 /* Fails unless the remote shows the blob with this size and gives its last byte, as some go on
  * saying that they have what they have lost: ERR_NOT_FOUND without it, ERR_DIGEST with another
  * size. To be told no size is no proof: then the blob is read back (remote_verify_blob()). */

@@ -153,3 +153,9 @@ int remote_push_file(struct remote *remote, const char *repository, const struct
         return push_file(remote, repository, digest, fd, size, progress, arg, &again, err);
     return rc < 0 ? err_pass(err, rc, &failure) : 0;
 }
+
+void remote_session_abandon(struct remote *remote, const char *repository, const char *location)
+{
+    if (remote->ops->session_abandon && remote_check_repository(repository, NULL) == 0)
+        remote->ops->session_abandon(remote, repository, location);
+}

@@ -347,6 +347,16 @@ int push_image_prove(const struct push_image *wanted, struct push_image_result *
     return rc;
 }
 
+void push_image_give_up(const struct push_image *wanted)
+{
+    cleanup_push struct push push;
+    if (push_begin(&push, wanted, NULL) < 0)
+        return;
+    const int64_t until_ms = clock_now_ms() + PUSH_IMAGE_GIVE_UP_MS;
+    for (size_t i = 0; i < push.count; i++)
+        push_blob_give_up(&push, &push.blobs[i], until_ms);
+}
+
 json_t *push_image_json(const struct push_image_result *result)
 {
     return json_pack("{s:I, s:I, s:i, s:i, s:i}", "bytes_sent", (json_int_t)result->bytes_sent,

@@ -33,6 +33,7 @@ enum {
     PUSH_IMAGE_THREADS = 4,
     PUSH_IMAGE_PLACES = 4,         /* repositories that a mount is tried from */
     PUSH_IMAGE_MANIFEST_TRIES = 3, /* until what is missing is taken for lost */
+    PUSH_IMAGE_GIVE_UP_MS = 4000,  /* in which requests for that may begin */
     PUSH_IMAGE_PAUSE_MS = 500,     /* between the first two of them; then twice as long */
 };
 
@@ -65,6 +66,10 @@ int push_image(const struct push_image *push, struct push_image_result *ret, str
 /* The proof alone, for an image that is not here: its manifest is enough (push->image: digest,
  * manifest and its text). A tag that names nothing any more is given to the manifest again. */
 int push_image_prove(const struct push_image *push, struct push_image_result *ret, struct err *err);
+
+/* Gives up the uploads of the image's blobs that are on record, whichever attempt left them: of a
+ * push that nobody goes on with. */
+void push_image_give_up(const struct push_image *push);
 
 /* The result as members of a job's: "bytes_sent", "bytes_skipped", "mounted", "resumed",
  * "restarted". Caller owns it; NULL without memory. */

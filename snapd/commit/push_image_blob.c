@@ -161,16 +161,49 @@ static int upload(struct push *push, struct push_blob *blob, const struct layers
     return rc;
 }
 
+/* One job at a time sends a blob to a repository. Caller frees *ret_key, after the busy ends. */
+static int enter(struct push *push, const struct push_blob *blob, convert_stop *stop,
+                 struct layers_busy *busy, char **ret_key, struct err *err)
+{
+    char *key;
+    if (asprintf(&key, "%s %s", push->wanted->repository,
+                 digest_format(&blob->descriptor->digest).s) < 0)
+        return err_errno(err, ENOMEM, "cannot push a blob");
+    int rc = layers_busy_enter(busy, push->node, "push", key, stop, push, err);
+    if (rc < 0)
+        free(key);
+    else
+        *ret_key = key;
+    return rc;
+}
+
+/* A convert_stop of who does not wait. */
+static int never(void *arg, struct err *err)
+{
+    (void)arg;
+    return err_fail(err, ERR_CONFLICT, "another job sends it");
+}
+
+void push_blob_give_up(struct push *push, const struct push_blob *blob, int64_t until_ms)
+{
+    cleanup_free char *key = NULL;
+    cleanup_layers_busy struct layers_busy busy = {.node = NULL};
+    cleanup_remote_session struct remote_session session = {.location = NULL};
+    const struct digest *digest = &blob->descriptor->digest;
+    const char *repository = push->wanted->repository;
+    if (enter(push, blob, never, &busy, &key, NULL) < 0 || layers_busy_is_awaited(&busy) ||
+        load_session(push, repository, digest, &session, NULL) <= 0)
+        return;
+    (void)forget_session(push, repository, digest, NULL);
+    if (clock_now_ms() < until_ms)
+        remote_session_abandon(push->node->remote, repository, session.location);
+}
+
 int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct err *err)
 {
     cleanup_layers_busy struct layers_busy busy = {.node = NULL};
     cleanup_free char *key = NULL;
-    if (asprintf(&key, "%s %s", push->wanted->repository,
-                 digest_format(&blob->descriptor->digest).s) < 0) {
-        key = NULL;
-        return err_errno(err, ENOMEM, "cannot push a blob");
-    }
-    int rc = layers_busy_enter(&busy, push->node, "push", key, stop_of_push, push, err);
+    int rc = enter(push, blob, stop_of_push, &busy, &key, err);
     if (rc < 0)
         return rc;
     blob->upload.anew = anew;

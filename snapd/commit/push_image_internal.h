@@ -41,6 +41,9 @@ int push_blob_end(const struct push_transfer *transfer, int rc, struct err *err)
 
 /* Sends a blob unless it is there; `anew` sends it whatever the remote says. */
 int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct err *err);
+/* Forgets its upload that is on record, and tells the remote before `until_ms`, unless another job
+ * sends the blob, or waits for that. */
+void push_blob_give_up(struct push *push, const struct push_blob *blob, int64_t until_ms);
 /* It is there with its size, or byte for byte; one that is lost, or another one, is sent once more,
  * if it is here. */
 int push_blob_confirm(struct push *push, struct push_blob *blob, struct err *err);

@@ -133,20 +133,42 @@ static int push_here(struct pushing *pushing, struct err *err)
     return rc == 0 ? record(pushing, err) : rc;
 }
 
-static int push_snapshot(struct pushing *pushing, struct err *err)
+/* 1, 0: the image is not here any more, or -errno. */
+static int get_image(struct pushing *pushing, struct err *err)
 {
-    struct node *node = pushing->node;
+    const struct node *node = pushing->node;
     cleanup_catalog_image struct catalog_image image = {0};
     struct err missing = ERR_INIT;
+    int rc = err_found(err, catalog_image_get(node->catalog, pushing->row.image, &image, &missing),
+                       &missing);
+    if (rc <= 0)
+        return rc;
+    rc = commit_image_of_catalog(node->blobs, &image, &pushing->image, err);
+    return rc < 0 ? rc : 1;
+}
+
+static int push_snapshot(struct pushing *pushing, struct err *err)
+{
     int rc = job_step(pushing->job, "check", err);
+    if (rc == 0)
+        rc = get_image(pushing, err);
     if (rc < 0)
         return rc;
-    rc = err_found(err, catalog_image_get(node->catalog, pushing->row.image, &image, &missing),
-                   &missing);
-    if (rc <= 0)
-        return rc < 0 ? rc : prove_earlier_push(pushing, err);
-    rc = commit_image_of_catalog(node->blobs, &image, &pushing->image, err);
-    return rc == 0 ? push_here(pushing, err) : rc;
+    return rc == 1 ? push_here(pushing, err) : prove_earlier_push(pushing, err);
+}
+
+/* Uploads that an attempt before a kill has begun, or a push before, or this one for blobs whose
+ * turn did not come again: nobody goes on with them. */
+static void give_up(struct pushing *pushing, const struct err *cause)
+{
+    struct err ignored = ERR_INIT;
+    if (cause->code != ERR_CANCELLED || !job_is_cancelled(pushing->job))
+        return;
+    commit_image_free(&pushing->image);
+    commit_image_init(&pushing->image);
+    const struct push_image wanted = wanted_of(pushing);
+    if (get_image(pushing, &ignored) == 1)
+        push_image_give_up(&wanted);
 }
 
 /* The snapshot's document and what came of the push. */
@@ -175,6 +197,8 @@ int snapshot_push(struct job *job, struct catalog_snapshot *row, enum catalog_du
     int rc = push_snapshot(&pushing, err);
     if (rc == 0)
         rc = make_result(&pushing, ret_result, err);
+    else if (err)
+        give_up(&pushing, err);
     rc = commit_blobs_end(job, rc, err);
     if (rc < 0)
         err_wrap(err, rc, "cannot push snapshot %s", row->id);

@@ -202,13 +202,16 @@ def test_who_waits_is_told(scratch):
 
 
 def test_kills(scratch):
-    """kill -9 right after the answer: the next start does not go on with it. kill -9, a start, then the cancel: the same."""
+    """kill -9 right after the answer: the next start does not go on with it. kill -9, a start, then the cancel: the same; the
+    uploads of the attempt before are given up, also where the registry does not answer that."""
     fake = FakeRegistry(scratch)
     site = Site(scratch, fake.url)
-    for order in ("cancel first", "kill first"):
+    silent = {"method": "DELETE", "send_head": 0, "end": "stall"}
+    for order in ("cancel first", "kill first", "kill, cancel, silence"):
         made = site.snapshot(LARGE)
         before = tree_of(site.node)
         job = begin_push(site, fake, made, [SLOW], "PATCH", "/uploads/", 2)
+        wait_for(lambda: uploads(site.node), 20, "record of the upload")
         if order == "cancel first":
             site.node.ok("job", "cancel", job, "--detach")
             site.node.kill()
@@ -218,8 +221,14 @@ def test_kills(scratch):
             check_equal([r["target"] for r in fake.records("POST,PATCH,PUT")], [], "what went on")
         else:
             site.node.kill()
+            rules = [silent] if "silence" in order else []
+            fresh(fake, [{"method": "HEAD", "path": "*/manifests/*", "send_head": 0, "end": "stall"}, *rules])
             site.node.start()
+            wait_for(lambda: fake.records("HEAD"), 60, "the second attempt")
         cancel(site.node, job)
+        check_equal(uploads(site.node), [], f"uploads on record ({order})")
+        if order != "cancel first":  # there it may have been before the kill
+            check_equal(len(fake.records("DELETE", "/uploads/")), 1, f"uploads that were given up ({order})")
         check_equal(tree_of(site.node), before, f"DATA ({order})")
         check_agreement(site.node)
         fresh(fake)

@@ -186,7 +186,7 @@ static void refusals_are_told(void **state)
 static void refusals_that_may_pass_are_told(void **state)
 {
     struct fake_fixture *fixture = *state;
-    static const long statuses[] = {408, 429, 500, 502, 503, 504};
+    static const long statuses[] = {408, 429, 500, 502, 503, 504, 520, 524};
     for (size_t i = 0; i < ARRAY_SIZE(operations); i++)
         for (size_t j = 0; j < ARRAY_SIZE(statuses); j++) {
             refuse(fixture, &operations[i], statuses[j],
