@@ -7,6 +7,7 @@
 #include "volume_fs.h"
 #include "volume_holders.h"
 #include "volume_mount.h"
+#include "wait_stop.h"
 #include "worker_client.h"
 
 #include <fcntl.h>
@@ -110,6 +111,8 @@ int volume_take_down(struct volumes *volumes, struct volume *volume, struct err 
 {
     int rc = 0;
     struct err why = ERR_INIT;
+    cleanup_wait_stop struct wait_stop nobody = {.ask = NULL}; /* ends it in its middle */
+    wait_stop_begin(&nobody);
     end_life(volumes, volume);
     volume_loop_release(volumes, volume);
     keep_first(&rc, err, volumes_keeper_stay(volumes, volume, &why), &why);
@@ -211,6 +214,9 @@ static int wait_released(struct volumes *volumes, struct volume *volume, bool fl
     while (is_open(volume)) {
         if (volume->dead || volume_is_cut(volumes, volume))
             return cut_off(volume, err);
+        int rc = wait_stop_ask(err);
+        if (rc < 0)
+            return rc;
         if (clock_now_ms() >= until)
             return release_miscounted(volumes, volume, flush) ? 1 : in_use(volumes, volume, err);
         volumes_sleep_ms(VOLUMES_POLL_MS);
@@ -294,6 +300,9 @@ static int close_map(struct volumes *volumes, struct volume *volume, int wait_ms
         if (header->text[0] != '\0')
             return rc;
         err_clear(err);
+        rc = wait_stop_ask(err);
+        if (rc < 0)
+            return rc;
         if (atomic_load(&volumes->stopping))
             return err_fail(err, ERR_INTERRUPTED, "volume %s is not closed yet", volume->id);
         volumes_sleep_ms(VOLUMES_POLL_MS);
@@ -484,6 +493,9 @@ int volumes_abandon(struct volumes *volumes, const char *id, const char *path, b
     if (rc < 0)
         return rc;
     volumes_cut(volumes, id);
+    /* It is short, and half of it would be worth nothing. */
+    cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
+    wait_stop_begin(&nobody);
     rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;

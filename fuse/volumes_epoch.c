@@ -13,7 +13,10 @@ int volume_must_be_attached(struct volumes *volumes, const struct volume *volume
     if (volume_is_held(volume) && !volume->dead && !volume->detaching &&
         !volume_is_cut(volumes, volume))
         return 0;
-    return err_fail(err, ERR_CONFLICT, "it is not attached");
+    int rc = err_fail(err, ERR_CONFLICT, "it is not attached");
+    err_hint(err, "it was unmounted or has died meanwhile: try again; `varve recover` brings back "
+                  "what has died");
+    return rc;
 }
 
 int volume_end_checkpoints(struct volumes *volumes, struct volume *volume, uint64_t but_token,

@@ -58,9 +58,11 @@ struct volume {
     int loop_fd;    /* held from attach to mount; -1 */
     char device[LOOP_DEVICE_PATH_MAX]; /* of the loop device; "" */
     dev_t device_dev;
-    bool wanted;         /* a worker is to live; else keeper does not start one */
-    bool detaching;      /* a detach has begun */
-    _Atomic bool dead;   /* the watching thread sets it under `table` alone */
+    bool wanted; /* a worker is to live; else keeper does not start one */
+    /* Changed under `table`, also by those without `busy` (the watching thread, volumes_cut());
+     * whoever has the entry may read them. */
+    _Atomic bool detaching; /* a detach has begun */
+    _Atomic bool dead;
     bool lost;           /* mounted and served, but nobody has given us the descriptors yet */
     int64_t unserved_ms; /* since when no worker serves, as the watching thread saw; 0: one does */
     int unsynced_num;    /* errno of a sync at whose failure an unmount went on; 0 */
@@ -133,7 +135,7 @@ static inline bool volume_is_held(const struct volume *volume)
 {
     return volume->live.header != NULL;
 }
-/* volumes_epoch.c; with `busy`. ERR_CONFLICT: nobody can be asked to cut it. */
+/* volumes_epoch.c; with `busy`. ERR_CONFLICT: nobody can be asked to cut it, or to grow. */
 int volume_must_be_attached(struct volumes *volumes, const struct volume *volume, struct err *err);
 /* Ends what is open for a checkpoint, but for the epoch of a token (0: all); gives released slots
  * back. */

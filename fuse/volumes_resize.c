@@ -134,9 +134,9 @@ static int check_thawed(struct volumes *volumes, struct volume *volume, const ch
 static int resize(struct volumes *volumes, struct volume *volume, uint64_t size, const char *path,
                   struct err *err)
 {
-    if (!volume_is_held(volume) || volume->dead || volume->detaching)
-        return err_fail(err, ERR_CONFLICT, "it is not attached");
-    int rc = check_thawed(volumes, volume, path, err);
+    int rc = volume_must_be_attached(volumes, volume, err);
+    if (rc == 0)
+        rc = check_thawed(volumes, volume, path, err);
     if (rc == 0)
         rc = resize_files(volumes, volume, size, err);
     /* Without a loop device the next one has the size. */

@@ -75,7 +75,9 @@ static const struct catalog_rows rows = {sizeof(struct catalog_checkpoint), read
 
 static int fail_missing(const char *what, struct err *err)
 {
-    return err_fail(err, ERR_NOT_FOUND, "there is no checkpoint %s", what);
+    int rc = err_fail(err, ERR_NOT_FOUND, "there is no checkpoint %s", what);
+    err_hint(err, "`varve workspace history NAME` lists those of a workspace");
+    return rc;
 }
 
 int catalog_line_get(struct catalog *catalog, const char *volume, struct catalog_line *ret,
@@ -249,10 +251,11 @@ int catalog_checkpoint_find(struct catalog *catalog, const char *volume, int64_t
                                 "si", volume, generation);
     if (rc == 0)
         rc = catalog_stmt_record(&stmt, &rows, ret, err);
-    if (rc == 0)
-        return err_fail(err, ERR_NOT_FOUND, "there is no checkpoint %lld of it",
-                        (long long)generation);
-    return rc < 0 ? rc : 0;
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    rc = err_fail(err, ERR_NOT_FOUND, "there is no checkpoint %lld of it", (long long)generation);
+    err_hint(err, "`varve workspace history NAME` lists those that there are");
+    return rc;
 }
 
 int catalog_checkpoint_set_verified(struct catalog *catalog, const char *digest, struct err *err)

@@ -85,12 +85,15 @@ static int check_size(const struct checkpoint_write *write, const struct checkpo
     if (!write->parent)
         return 0;
     uint64_t before = checkpoint_root_of(write->parent)->size;
-    if (source->size < before)
-        return err_fail(err, ERR_INVALID,
-                        "the volume has %" PRIu64 " bytes, its last checkpoint %" PRIu64
-                        ": volumes do not shrink",
-                        source->size, before);
-    return 0;
+    if (source->size >= before)
+        return 0;
+    int rc = err_fail(err, ERR_INVALID,
+                      "the volume has %" PRIu64 " bytes, its last checkpoint %" PRIu64
+                      ": volumes do not shrink",
+                      source->size, before);
+    err_hint(err, "its directory is an older one than the catalog: put the newer one back, or make "
+                  "a workspace of the checkpoint (`varve workspace create NAME --from REFERENCE`)");
+    return rc;
 }
 
 /* Whether the parent is what would be written. */

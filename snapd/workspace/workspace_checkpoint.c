@@ -58,7 +58,7 @@ static void detach_unused(struct checkpoint_work *work)
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = workspace_claim_try(node->workspaces, work->name, &why);
     if (rc == 0)
-        rc = workspace_claim_wait(node->workspaces, work->name, job_stop, work->job, &why);
+        rc = workspace_claim_wait(node->workspaces, work->name, job_stop_undo, work->job, &why);
     if (rc >= 0)
         claim = (struct workspace_claim){.workspaces = node->workspaces, .name = work->name};
     if (rc >= 0)
@@ -117,6 +117,14 @@ static void free_work(struct checkpoint_work *work)
 }
 #define cleanup_work cleanup_with(free_work)
 
+/* The attach and the sync before it may wait, and whoever cancels the job ends that. */
+static int cut(struct checkpoint_work *work, struct err *err)
+{
+    cleanup_workspace_waits struct workspace_waits waits;
+    workspace_waits_begin(&waits, work->job, NULL);
+    return checkpoint_work_cut(work, err);
+}
+
 /* 1: cut. 0: to be done again, as somebody else has changed what was looked at. */
 static int try_epoch(struct checkpoint_work *work, struct err *err)
 {
@@ -130,7 +138,7 @@ static int try_epoch(struct checkpoint_work *work, struct err *err)
         return rc;
     rc = job_mark(work->job, "cut", err);
     if (rc == 0)
-        rc = checkpoint_work_cut(work, err);
+        rc = cut(work, err);
     return rc < 0 ? rc : 1;
 }
 
@@ -188,7 +196,7 @@ int workspace_checkpoint_take(struct job *job, const char *name,
                                                 .epoch = {.dir_fd = -1, .live_fd = -1}};
     int rc = checkpoint_work_look(&work, err);
     if (rc == 0)
-        rc = checkpoint_work_cut(&work, err);
+        rc = cut(&work, err);
     if (rc == 0)
         rc = keep_epoch(&work, err);
     if (rc < 0)

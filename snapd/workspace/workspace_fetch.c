@@ -240,9 +240,13 @@ static bool has(struct workspace_fetches *fetches, const char *id, uint64_t life
 
 static int fail_no_base(const char *id, struct err *err)
 {
-    return err_fail(err, ERR_DAMAGED,
-                    "volume %s lacks chunks, and the catalog knows no checkpoint that has them",
-                    id);
+    int rc =
+        err_fail(err, ERR_DAMAGED,
+                 "volume %s lacks chunks, and the catalog knows no checkpoint that has them", id);
+    err_hint(err, "the catalog or the directory is an older copy: put the other one's back that "
+                  "was made with it; or make the workspace anew of a checkpoint (`varve workspace "
+                  "create NAME --from REFERENCE`)");
+    return rc;
 }
 
 int workspace_fetch_ensure(struct node *node, const char *id, struct err *err)

@@ -127,8 +127,9 @@ int workspace_discard(struct node *node, const struct catalog_workspace *workspa
  * attached, checked and mounted. One that lives, perhaps in another mount namespace, is mounted as
  * it is, and when that fails it is left so. One that is mounted is left as it is. `died` says what
  * the incident is, unless the host has been restarted since; NULL: nobody knows. A failure is
- * written into the row as an incident. The caller has the claim. 1: it was brought back, 0: nothing
- * was to be done. */
+ * written into the row as an incident. The caller has the claim, and may say who ends the waits
+ * (wait_stop.h), which is decided when it is mounted. 1: it was brought back, 0: nothing was to be
+ * done. */
 int workspace_revive(struct node *node, const struct catalog_workspace *workspace, const char *died,
                      struct err *err);
 /* Whether a workspace that is to be mounted isn't: 1, 0, or -errno. */

@@ -145,14 +145,22 @@ static int fulfil(struct job *job, const char *name, bool fresh, struct err *err
     return rc < 0 ? err_wrap(err, rc, "cannot mount workspace %s", name) : 0;
 }
 
+static int revive(struct job *job, const struct catalog_workspace *row, struct err *err)
+{
+    cleanup_workspace_waits struct workspace_waits waits;
+    workspace_waits_begin(&waits, job, "record");
+    return workspace_revive(job_node(job), row, NULL, err);
+}
+
 /* The wish was there before: this job's own, cut short by a kill, or one that is fulfilled, or was
- * until something died. */
+ * until something died. Whoever cancels the job does not want it any more, in either case. */
 static int repeat(struct job *job, const struct catalog_workspace *row, struct err *err)
 {
-    struct node *node = job_node(job);
     if (row->mount.state == CATALOG_MOUNT_MOUNTING && job_is_repeated(job))
         return fulfil(job, row->name, false, err);
-    int rc = workspace_revive(node, row, NULL, err);
+    int rc = revive(job, row, err);
+    if (rc < 0 && err->code == ERR_CANCELLED)
+        undo(job_node(job), row, err);
     return rc < 0 ? rc : 0;
 }
 

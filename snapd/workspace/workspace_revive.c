@@ -78,9 +78,22 @@ static int bring_back(struct node *node, const struct catalog_workspace *workspa
                    : rc;
 }
 
-/* The reason stands in the row, for whoever looks why his workspace is not there (I9). */
+/* What was mounted and attached for nothing. Whoever wanted its end does not end this. */
+static int take_back(struct node *node, const struct catalog_workspace *workspace, bool lives,
+                     bool mounted, struct err *err)
+{
+    cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
+    wait_stop_begin(&nobody);
+    int rc = mounted
+                 ? volumes_unmount(node->volumes, workspace->volume.id, workspace->mount.path, err)
+                 : 0;
+    return rc == 0 && !lives ? workspace_take_back(node, workspace->volume.id, err) : rc;
+}
+
+/* The reason stands in the row, for whoever looks why his workspace is not there (I9). The wish to
+ * have it mounted stays too. */
 static void note_failure(struct node *node, const struct catalog_workspace *workspace,
-                         const char *told, bool lives, const struct err *cause)
+                         const char *told, bool lives, bool mounted, const struct err *cause)
 {
     struct err failure = ERR_INIT;
     cleanup_free char *text = NULL;
@@ -90,8 +103,7 @@ static void note_failure(struct node *node, const struct catalog_workspace *work
         text = NULL;
     const char *incident = text ? text : cause->text;
     workspace_incident(node, workspace, "workspace-not-recovered", incident);
-    /* What was attached for nothing. */
-    if (!lives && workspace_take_back(node, workspace->volume.id, &failure) < 0)
+    if (take_back(node, workspace, lives, mounted, &failure) < 0)
         log_event(LOG_WARN, "workspace-still-attached", "workspace", workspace->name, "error",
                   failure.text, NULL);
 }
@@ -107,7 +119,9 @@ int workspace_revive(struct node *node, const struct catalog_workspace *workspac
     if (missing < 0 || (missing == 0 && (noted || !workspace->wanted)))
         return missing;
     if (missing == 0) {
-        int rc = workspace_set_mounted(node, workspace, "workspace-mounted", NULL, err);
+        int rc = wait_stop_decide(err);
+        if (rc == 0)
+            rc = workspace_set_mounted(node, workspace, "workspace-mounted", NULL, err);
         return rc < 0 ? rc : 1;
     }
     int rc = workspace_status(node, workspace, &before, err);
@@ -121,11 +135,18 @@ int workspace_revive(struct node *node, const struct catalog_workspace *workspac
         rc = FAULT_POINT("workspace.revive-recorded", err);
     if (rc == 0)
         rc = bring_back(node, workspace, &before, &mended, err);
+    bool mounted = rc == 0;
+    if (rc == 0)
+        rc = wait_stop_decide(err);
     bool restarted = workspace->volume.boot && strcmp(workspace->volume.boot, node->boot_id) != 0;
     if (rc == 0)
         rc = set_back(node, workspace, told, restarted, &mended, err);
     if (rc < 0 && err->code != ERR_INTERRUPTED) /* else the next start goes on */
-        note_failure(node, workspace, told ? told : restarted ? node_restarted : NULL, lives, err);
+        note_failure(node, workspace,
+                     told        ? told
+                     : restarted ? node_restarted
+                                 : NULL,
+                     lives, mounted, err);
     return rc < 0 ? err_wrap(err, rc, "workspace %s", workspace->name) : 1;
 }
 

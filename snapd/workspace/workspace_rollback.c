@@ -104,6 +104,23 @@ static int wait_until_alone(struct rollback *rollback, struct err *err)
     return rc;
 }
 
+/* Until it is unmounted somebody may cancel the job, while what was written is synced. */
+static int unmount(struct rollback *rollback, struct err *err)
+{
+    const struct catalog_workspace *row = &rollback->row;
+    cleanup_workspace_waits struct workspace_waits waits;
+    workspace_waits_begin(&waits, rollback->job, NULL);
+    return volumes_unmount(job_node(rollback->job)->volumes, row->volume.id, row->mount.path, err);
+}
+
+static int detach(struct rollback *rollback, struct err *err)
+{
+    cleanup_workspace_waits struct workspace_waits waits;
+    workspace_waits_begin(&waits, rollback->job, NULL);
+    return volumes_detach(job_node(rollback->job)->volumes, rollback->row.volume.id,
+                          WORKSPACE_DETACH_MS, err);
+}
+
 /* While it is being mounted, as the row says, a start of the daemon leaves it to this job. */
 static int take_away(struct rollback *rollback, struct err *err)
 {
@@ -116,11 +133,11 @@ static int take_away(struct rollback *rollback, struct err *err)
         if (rc < 0)
             return rc;
     }
-    int rc = row->wanted ? volumes_unmount(node->volumes, row->volume.id, row->mount.path, err) : 0;
+    int rc = row->wanted ? unmount(rollback, err) : 0;
     if (rc == 0 && row->wanted)
         (void)workspace_note_loss(node, row, &loss);
     if (rc == 0)
-        rc = volumes_detach(node->volumes, row->volume.id, WORKSPACE_DETACH_MS, err);
+        rc = detach(rollback, err);
     return rc == 0 ? FAULT_POINT("rollback.detached", err) : rc;
 }
 

@@ -87,6 +87,8 @@ static int find_digits(const struct node *node, const char *volume, const char *
         rc = err_fail(err, ERR_CONFLICT, "several checkpoints begin with %s", digits);
     else if (rc == 0 && !found)
         rc = err_fail(err, ERR_NOT_FOUND, "there is no checkpoint %s of it", digits);
+    if (rc < 0)
+        err_hint(err, "`varve workspace history NAME` lists those that there are");
     if (rc == 0)
         rc = catalog_checkpoint_get(node->catalog, found->digest, ret, err);
     for (size_t i = 0; i < count; i++)

@@ -125,6 +125,29 @@ def test_an_unmount_that_waits(scratch):
     check_agreement(node)
 
 
+def test_a_sync_that_waits(scratch):
+    """The same disk below a checkpoint and a rollback: both end at once, and what is mounted stays so."""
+    node = scratch.node(config="[limits]\nvolume_bandwidth = 2M\n").start()
+    path = scratch.path("w")
+    os.makedirs(path)
+    node.ok("workspace", "create", "w", "--size", "256M")
+    node.ok("workspace", "checkpoint", "w")
+    node.ok("workspace", "mount", "w", path)
+    data = os.urandom(40 * MIB)
+    for verb in (("checkpoint", "w"), ("rollback", "w", "1")):
+        with open(f"{path}/file", "wb") as f:
+            f.write(data)
+        job = node.ok("workspace", *verb, "--detach")["job"]
+        at_step(node, job, {"checkpoint": "cut", "rollback": "open"}[verb[0]])
+        cancel(node, job)
+        check_equal(node.ok("workspace", "inspect", "w")["state"], "mounted", f"state after the {verb[0]}")
+        check(os.path.ismount(path), f"not mounted after the {verb[0]}")
+        with open(f"{path}/file", "rb") as f:
+            check(f.read() == data, f"what was written before the {verb[0]} is another one")
+    check_equal(len(node.ok("workspace", "history", "w")["checkpoints"]), 1, "checkpoints")
+    check_agreement(node)
+
+
 def test_a_mount_that_waits(scratch):
     """What is to be mounted is in a registry that is away: nothing is left attached, and it is mounted when that is back."""
     registry = scratch.registry()

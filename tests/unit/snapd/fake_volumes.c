@@ -3,6 +3,7 @@
 #include "cleanup.h"
 #include "fdio.h"
 #include "tree.h"
+#include "wait_stop.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -212,8 +213,12 @@ static int slow_ms(const char *id)
 int volumes_attach(struct volumes *volumes, const char *id, struct err *err)
 {
     (void)volumes;
-    for (int left = slow_ms(id); left > 0; left -= 10)
+    for (int left = slow_ms(id); left > 0; left -= 10) {
+        int stop = wait_stop_ask(err);
+        if (stop < 0)
+            return stop;
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
     WITH_LOCK;
     int rc = begin("attach", err);
     struct fake_volume *v = rc < 0 ? NULL : find_made(id, err);

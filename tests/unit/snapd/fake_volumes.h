@@ -45,7 +45,7 @@ struct fake_volume {
     uint64_t read_bytes, write_bytes, reads, writes;
     uint64_t limit_bytes, limit_ops; /* as the last volumes_limit() said */
     _Atomic bool hangs;              /* an unmount, until it is cut */
-    _Atomic int slow_ms;             /* an attach takes */
+    _Atomic int slow_ms;             /* an attach takes, unless it is told to end */
     int turn;                        /* of its last mount: how many mounts there had been before */
     /* Calls that did something. */
     int attaches, mounts, checks, unmounts, detaches, abandons, fences, trims, cuts;

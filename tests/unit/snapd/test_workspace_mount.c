@@ -71,6 +71,28 @@ static void test_one_whose_processes_died(void **state)
     assert_non_null(strstr(workspace_world_incident(world, "w"), "had died; its journal"));
 }
 
+/* To bring one back may take long, and whoever cancels the mount ends that: the same comes of it
+ * as of any other mount, whether it had died or was unmounted by hand. */
+static void test_a_revival_that_is_cancelled(void **state)
+{
+    struct workspace_world *world = *state;
+    for (int i = 0; i < 2; i++) {
+        workspace_world_do(world, "workspace.mount", "w", at);
+        if (i == 0)
+            fake_volumes_only()->dead = true;
+        else
+            fake_volumes_only()->mounted[0] = '\0';
+        fake_volumes_only()->slow_ms = 20000;
+        workspace_world_cancelled(world, "workspace.mount", "w", at);
+        fake_volumes_only()->slow_ms = 0;
+        assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+        assert_string_equal(fake_volumes_only()->mounted, "");
+        assert_false(fake_volumes_only()->attached);
+    }
+    workspace_world_do(world, "workspace.mount", "w", at);
+    assert_string_equal(workspace_world_state(world, "w"), "mounted");
+}
+
 static void test_bad_paths(void **state)
 {
     struct workspace_world *world = *state;
@@ -249,6 +271,7 @@ int main(void)
         with_one(test_again),
         with_one(test_after_an_unmount_by_hand),
         with_one(test_one_whose_processes_died),
+        with_one(test_a_revival_that_is_cancelled),
         with_one(test_bad_paths),
         with_one(test_a_link_is_followed),
         with_one(test_the_place_of_another),

@@ -140,6 +140,27 @@ void workspace_world_fails(struct workspace_world *world, const char *kind, cons
     job_fixture_failed(workspace_world_job(world, kind, name, params), err_code_name(code), words);
 }
 
+void workspace_world_cancelled(struct workspace_world *world, const char *kind, const char *name,
+                               const char *params)
+{
+    char text[8192];
+    char object[ID_LEN_MAX + 16];
+    struct catalog_job row = {0};
+    cleanup_free char *id = NULL;
+    snprintf(text, sizeof text, params, workspace_world_path(world, "at"));
+    snprintf(object, sizeof object, "workspace:%s", name);
+    cleanup_json json_t *json = job_fixture_json(text);
+    assert_int_equal(json_object_set_new(json, "name", json_string(name)), 0);
+    const struct job_request request = {.kind = kind, .object = object, .params = json};
+    assert_int_equal(engine_submit(world->engine, &request, &id, NULL), 0);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    assert_int_equal(engine_cancel(world->engine, id, 0, NULL), 0);
+    assert_int_equal(engine_wait(world->engine, id, 5, NULL), 1);
+    assert_int_equal(catalog_job_get(world->node->catalog, id, &row, NULL), 0);
+    assert_int_equal(row.state, CATALOG_JOB_CANCELLED);
+    catalog_job_free(&row);
+}
+
 bool workspace_world_killed(struct workspace_world *world, const char *kind, const char *name,
                             const char *params, const char *fault)
 {

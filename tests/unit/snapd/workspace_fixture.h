@@ -59,6 +59,10 @@ void workspace_world_do(struct workspace_world *world, const char *kind, const c
 /* The same for a job that has to fail with this code and these words. */
 void workspace_world_fails(struct workspace_world *world, const char *kind, const char *name,
                            const char *params, enum err_code code, const char *words);
+/* Begins a job, has it at work for a moment, cancels it, and waits for its end, which has to be
+ * that, and soon. */
+void workspace_world_cancelled(struct workspace_world *world, const char *kind, const char *name,
+                               const char *params);
 /* In a process of its own: starts everything, submits the job with the fault point armed
  * ("workspace.mounted=kill") and ends. The node is closed before and afterwards. Whether the point
  * was hit. */
