@@ -257,25 +257,47 @@ int remote_manifest_stat(struct remote *remote, const char *repository, const ch
     return 0;
 }
 
-int remote_manifest_swap(struct remote *remote, const char *repository, const char *tag,
-                         const struct digest *expected, const char *media_type, const void *bytes,
-                         size_t len, remote_progress progress, void *arg, struct err *err)
+/* For a remote that cannot do it in one step. */
+static int choose_and_put(struct remote *remote, const char *repository,
+                          const struct remote_choice *choice, const char *media_type,
+                          const void *bytes, size_t len, remote_progress progress, void *arg,
+                          struct remote_missing *missing, struct err *err)
 {
-    const char *type = NULL;
-    int rc = remote_check_repository(repository, err);
+    const char *tag = NULL;
+    bool claim = false;
+    int rc = choice->choose(choice->arg, &tag, &claim, err);
     if (rc == 0)
         rc = remote_check_tag(tag, err);
-    if (rc == 0 && !remote->ops->manifest_swap)
-        rc = err_fail(err, ERR_UNSUPPORTED, "a registry has no compare and swap");
-    if (rc == 0 && bytes)
-        rc = check_manifest(bytes, len, media_type, &type, err);
-    if (rc == 0)
-        rc = remote->ops->manifest_swap(remote, repository, tag, expected, type, bytes, len,
-                                        progress, arg, err);
+    return rc < 0 ? rc
+                  : put_and_read_back(remote, repository, tag, media_type, bytes, len, claim,
+                                      progress, arg, missing, err);
+}
+
+static int swap_in_one_step(struct remote *remote, const char *repository,
+                            const struct remote_choice *choice, const char *media_type,
+                            const void *bytes, size_t len, remote_progress progress, void *arg,
+                            struct remote_missing *missing, struct err *err)
+{
+    const char *type = NULL;
+    int rc = check_manifest(bytes, len, media_type, &type, err);
+    return rc < 0 ? rc
+                  : remote->ops->manifest_swap(remote, repository, choice, type, bytes, len,
+                                               progress, arg, missing, err);
+}
+
+int remote_manifest_swap(struct remote *remote, const char *repository,
+                         const struct remote_choice *choice, const char *media_type,
+                         const void *bytes, size_t len, remote_progress progress, void *arg,
+                         struct remote_missing *missing, struct err *err)
+{
+    int rc = remote_check_repository(repository, err);
     if (rc < 0)
-        return err_wrap(err, rc, "cannot change what %s:%s names in %s", repository, tag,
-                        remote->url);
-    return 0;
+        return rc;
+    rc = (remote->ops->manifest_swap ? swap_in_one_step : choose_and_put)(
+        remote, repository, choice, media_type, bytes, len, progress, arg, missing, err);
+    return rc < 0
+               ? err_wrap(err, rc, "cannot store a manifest in %s of %s", repository, remote->url)
+               : 0;
 }
 
 int remote_manifest_delete(struct remote *remote, const char *repository,

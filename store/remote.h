@@ -151,6 +151,16 @@ struct remote_missing {
     size_t count;
 };
 
+/* What a manifest is to be stored under, decided by a look at what is there: compare and swap, with
+ * a comparison of the caller's. */
+struct remote_choice {
+    /* Asked directly before the store; it may read of the remote, and changes nothing there. A
+     * failure ends the store and is its failure. *ret_tag: valid until the store has ended;
+     * *ret_claim: as remote_manifest_claim(). */
+    int (*choose)(void *arg, const char **ret_tag, bool *ret_claim, struct err *err);
+    void *arg;
+};
+
 struct remote_stream;
 
 struct remote_ops {
@@ -210,12 +220,12 @@ struct remote_ops {
     int (*manifest_delete)(struct remote *remote, const char *repository,
                            const struct digest *digest, const char *only, remote_progress progress,
                            void *arg, struct err *err);
-    /* Makes the tag name another manifest only if it names `expected` now (NULL: nothing), in one
-     * step; ERR_CONFLICT otherwise. `bytes` NULL: the tag is removed. NULL where the remote has no
-     * such operation. */
-    int (*manifest_swap)(struct remote *remote, const char *repository, const char *tag,
-                         const struct digest *expected, const char *media_type, const void *bytes,
-                         size_t len, remote_progress progress, void *arg, struct err *err);
+    /* As manifest_put, under the tag that `choice` names: between its look at the repository and
+     * the store nobody changes a tag there. NULL where the remote has no such operation. */
+    int (*manifest_swap)(struct remote *remote, const char *repository,
+                         const struct remote_choice *choice, const char *media_type,
+                         const void *bytes, size_t len, remote_progress progress, void *arg,
+                         struct remote_missing *missing, struct err *err);
     /* All tags. A repository that is not there has none. */
     int (*tags_list)(struct remote *remote, const char *repository, remote_progress progress,
                      void *progress_arg, struct remote_tags *ret, struct err *err);
@@ -310,11 +320,13 @@ int remote_fail_taken(const char *repository, const char *tag, const struct dige
 int remote_manifest_stat(struct remote *remote, const char *repository, const char *reference,
                          remote_progress progress, void *arg, struct remote_manifest_stat *ret,
                          struct err *err);
-/* Compare and swap of a tag: see the operation. ERR_UNSUPPORTED where the remote has none.
- * `media_type` as for remote_manifest_put(). */
-int remote_manifest_swap(struct remote *remote, const char *repository, const char *tag,
-                         const struct digest *expected, const char *media_type, const void *bytes,
-                         size_t len, remote_progress progress, void *arg, struct err *err);
+/* Stores a manifest under the tag that is chosen in the same step, where the remote can; else
+ * directly before it, so that of those who do it at the same time each may have found the other
+ * not there. `media_type` as for remote_manifest_put(). */
+int remote_manifest_swap(struct remote *remote, const char *repository,
+                         const struct remote_choice *choice, const char *media_type,
+                         const void *bytes, size_t len, remote_progress progress, void *arg,
+                         struct remote_missing *missing, struct err *err);
 /* Deletes a manifest with all its tags, whoever else needs it; remote_delete() looks first. */
 int remote_manifest_delete(struct remote *remote, const char *repository,
                            const struct digest *digest, remote_progress progress, void *arg,

@@ -79,10 +79,10 @@ int remote_oci_manifest_put(struct remote *remote, const char *repository, const
                             const char *media_type, const void *bytes, size_t len, bool claim,
                             remote_progress progress, void *arg, struct remote_missing *missing,
                             struct err *err);
-int remote_oci_manifest_swap(struct remote *remote, const char *repository, const char *tag,
-                             const struct digest *expected, const char *media_type,
+int remote_oci_manifest_swap(struct remote *remote, const char *repository,
+                             const struct remote_choice *choice, const char *media_type,
                              const void *bytes, size_t len, remote_progress progress, void *arg,
-                             struct err *err);
+                             struct remote_missing *missing, struct err *err);
 int remote_oci_manifest_delete(struct remote *remote, const char *repository,
                                const struct digest *digest, const char *only,
                                remote_progress progress, void *arg, struct err *err);

@@ -1,6 +1,7 @@
 /* Manifests of a shared layout: fetching, storing, and compare and swap of a tag. */
 
 #include "fault.h"
+#include "remote_internal.h"
 #include "remote_oci_internal.h"
 
 #include <inttypes.h>
@@ -123,30 +124,12 @@ static int publish_entry(struct blobs *blobs, json_t *entry, const char *reposit
     return rc;
 }
 
-/* What a tag has to name before it is changed. */
-struct expected {
-    bool any;
-    bool claim;                  /* nothing, or what it is given to */
-    const struct digest *digest; /* NULL: nothing */
+/* What a manifest is stored under. */
+struct naming {
+    const char *tag;                    /* NULL: its digest alone */
+    bool claim;                         /* the tag names nothing, or what it is given to */
+    const struct remote_choice *choice; /* says the two above under the lock; NULL: they stand */
 };
-
-/* Whether the tag names what it should; the caller holds the lock. */
-static int check_expected(struct blobs *blobs, const char *repository, const char *tag,
-                          const struct expected *expected, struct err *err)
-{
-    cleanup_remote_oci_tagged struct remote_oci_tagged tagged = {.index = NULL};
-    int rc = remote_oci_look(blobs, repository, tag, &tagged, err);
-    if (rc < 0)
-        return rc;
-    const char *have = tagged.entry ? remote_oci_digest(tagged.entry) : "nothing";
-    struct digest_text wanted = {.s = "nothing"};
-    if (expected->digest)
-        wanted = digest_format(expected->digest);
-    if (strcmp(have, wanted.s) == 0)
-        return 0;
-    return err_fail(err, ERR_CONFLICT, "'%s' names %.80s, not %s as was expected", tagged.name,
-                    have, wanted.s);
-}
 
 /* Whether the tag names nothing or this manifest; the caller holds the lock. */
 static int check_claim(struct blobs *blobs, const char *repository, const char *tag,
@@ -163,12 +146,31 @@ static int check_claim(struct blobs *blobs, const char *repository, const char *
     return remote_fail_taken(repository, tag, &there, err);
 }
 
-static int store(struct blobs *blobs, const char *repository, const char *tag,
-                 const struct expected *expected, const char *media_type, const void *bytes,
-                 size_t len, remote_progress progress, void *arg, struct remote_missing *missing,
-                 struct err *err)
+/* Tag and entry of what is stored; the caller holds the lock. */
+static int make_entry(struct blobs *blobs, const char *repository, const struct naming *naming,
+                      const char *type, const struct digest *digest, size_t len, json_t **ret,
+                      struct err *err)
+{
+    const struct remote_choice *choice = naming->choice;
+    const char *tag = naming->tag;
+    bool claim = naming->claim;
+    int rc = choice ? choice->choose(choice->arg, &tag, &claim, err) : 0;
+    if (rc == 0 && choice)
+        rc = remote_check_tag(tag, err);
+    if (rc == 0 && claim && tag)
+        rc = check_claim(blobs, repository, tag, digest, err);
+    if (rc < 0)
+        return rc;
+    *ret = remote_oci_entry(repository, tag, type, digest, len);
+    return *ret ? 0 : err_errno(err, ENOMEM, "cannot change index.json");
+}
+
+static int store(struct blobs *blobs, const char *repository, const struct naming *naming,
+                 const char *media_type, const void *bytes, size_t len, remote_progress progress,
+                 void *arg, struct remote_missing *missing, struct err *err)
 {
     cleanup_json json_t *document = NULL;
+    cleanup_json json_t *entry = NULL;
     const char *type;
     struct digest digest;
     int rc = oci_document_load(bytes, len, media_type, &document, &type, err);
@@ -176,16 +178,10 @@ static int store(struct blobs *blobs, const char *repository, const char *tag,
         rc = blobs_put(blobs, bytes, len, &digest, err);
     if (rc < 0)
         return rc;
-    cleanup_json json_t *entry = remote_oci_entry(repository, tag, type, &digest, len);
-    if (!entry)
-        return err_errno(err, ENOMEM, "cannot change index.json");
     cleanup_fd int lock = remote_oci_lock(blobs, progress, arg, err);
     if (lock < 0)
         return lock;
-    if (expected->claim && tag)
-        rc = check_claim(blobs, repository, tag, &digest, err);
-    else if (!expected->any)
-        rc = check_expected(blobs, repository, tag, expected, err);
+    rc = make_entry(blobs, repository, naming, type, &digest, len, &entry, err);
     /* Under the lock, so that nobody who removes blobs under it comes in between. */
     if (rc == 0)
         rc = check_references(blobs, document, missing, err);
@@ -197,34 +193,17 @@ int remote_oci_manifest_put(struct remote *remote, const char *repository, const
                             remote_progress progress, void *arg, struct remote_missing *missing,
                             struct err *err)
 {
-    const struct expected expected = {.any = true, .claim = claim};
-    return store(remote_oci_blobs(remote), repository, tag, &expected, media_type, bytes, len,
-                 progress, arg, missing, err);
+    const struct naming naming = {.tag = tag, .claim = claim};
+    return store(remote_oci_blobs(remote), repository, &naming, media_type, bytes, len, progress,
+                 arg, missing, err);
 }
 
-/* Takes the name away from what it is expected to name. */
-static int swap_for_nothing(struct blobs *blobs, const char *repository, const char *tag,
-                            const struct expected *expected, remote_progress progress, void *arg,
-                            struct err *err)
-{
-    cleanup_fd int lock = remote_oci_lock(blobs, progress, arg, err);
-    if (lock < 0)
-        return lock;
-    int rc = check_expected(blobs, repository, tag, expected, err);
-    if (rc < 0 || !expected->digest)
-        return rc;
-    return remote_oci_drop_tag(blobs, repository, tag, expected->digest, err);
-}
-
-int remote_oci_manifest_swap(struct remote *remote, const char *repository, const char *tag,
-                             const struct digest *expected, const char *media_type,
+int remote_oci_manifest_swap(struct remote *remote, const char *repository,
+                             const struct remote_choice *choice, const char *media_type,
                              const void *bytes, size_t len, remote_progress progress, void *arg,
-                             struct err *err)
+                             struct remote_missing *missing, struct err *err)
 {
-    struct blobs *blobs = remote_oci_blobs(remote);
-    const struct expected exactly = {.digest = expected};
-    if (!bytes)
-        return swap_for_nothing(blobs, repository, tag, &exactly, progress, arg, err);
-    return store(blobs, repository, tag, &exactly, media_type, bytes, len, progress, arg, NULL,
-                 err);
+    const struct naming naming = {.choice = choice};
+    return store(remote_oci_blobs(remote), repository, &naming, media_type, bytes, len, progress,
+                 arg, missing, err);
 }

@@ -261,6 +261,23 @@ int cmd_list(struct cmd_context *ctx, const struct cmd_list *list, int argc,
                   : output_table(stdout, rows, list->columns, list->column_count, wall_ns(), err);
 }
 
+int cmd_add_token(json_t *body, const char *text, struct err *err)
+{
+    char *end;
+    if (!text)
+        return 0;
+    errno = 0;
+    long long token = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || token < 0 || text[0] < '0' || text[0] > '9') {
+        int rc = err_fail(err, ERR_INVALID, "'%.80s' is no value for --token", text);
+        err_hint(err, "a token is a whole number from 0 on");
+        return rc;
+    }
+    return json_object_set_new(body, "token", json_integer(token)) < 0
+               ? err_fail(err, ERR_INTERNAL, "no memory for a request")
+               : 0;
+}
+
 const char *cmd_text(const json_t *result, const char *key)
 {
     const char *text = json_string_value(json_object_get(result, key));

@@ -106,6 +106,9 @@ int cmd_snapshot_path(struct cmd_context *ctx, const char *word, const char *suf
                       struct err *err);
 
 /* Text of a result for people; "-" when it is missing. Borrowed from the document. */
+/* Adds "token" to a body: what a person wrote after --token; NULL: nothing. */
+int cmd_add_token(json_t *body, const char *text, struct err *err);
+
 const char *cmd_text(const json_t *result, const char *key);
 
 /* Writes a line with foreign text escaped. */

@@ -19,24 +19,31 @@ static int report_checkpoint(const json_t *result, struct err *err)
     if (json_is_true(json_object_get(result, "unchanged")))
         return cmd_print(err, "%s  checkpoint %lld  nothing has changed", cmd_text(result, "name"),
                          (long long)generation);
-    return cmd_print(err, "%s  checkpoint %lld  %s new, %s in all%s  (cut in %.1f ms)",
+    return cmd_print(err, "%s  checkpoint %lld  %s new, %s in all%s%s%s  (cut in %.1f ms)",
                      cmd_text(result, "name"), (long long)generation,
                      text_size(json_integer_value(json_object_get(result, "bytes_new"))).s,
                      text_size(json_integer_value(json_object_get(result, "bytes_total"))).s,
                      json_is_true(json_object_get(result, "diverged"))
                          ? "  diverged: somebody else has gone on with it"
                          : "",
+                     json_is_true(json_object_get(result, "parent_lost"))
+                         ? "  stored as a whole: the remote has lost the one before"
+                         : "",
+                     strcmp(cmd_text(result, "durability"), "verified") == 0 ? "  verified" : "",
                      json_number_value(json_object_get(ms, "cut")));
 }
 
 /* 0 with the result, 1 when detached. */
 static int checkpoint(struct cmd_context *ctx, const char *name, const char *consistency,
-                      const struct cmd_job_options *options, json_t **ret, struct err *err)
+                      const char *durability, const struct cmd_job_options *options, json_t **ret,
+                      struct err *err)
 {
     cleanup_json json_t *body = json_object();
     if (!body ||
         (consistency && json_object_set_new(body, "consistency", json_string(consistency)) < 0))
         return err_fail(err, ERR_INVALID, "the consistency is not UTF-8");
+    if (durability && json_object_set_new(body, "durability", json_string(durability)) < 0)
+        return err_fail(err, ERR_INVALID, "the durability is not UTF-8");
     return cmd_submit_verb(ctx, WORKSPACES, name, "checkpoints", body, options, ret, err);
 }
 
@@ -44,16 +51,19 @@ int cmd_workspace_checkpoint(struct cmd_context *ctx, int argc, const char *cons
                              struct err *err)
 {
     const char *consistency = NULL;
+    const char *durability = NULL;
     const struct opts_option options[] = {
         {"--consistency", OPTS_VALUE, &consistency, "none|sync",
          "sync (the default): what is written before is in it; none: what was synced inside"},
+        {"--durability", OPTS_VALUE, &durability, "pushed|verified",
+         "pushed (the default): the remote has it; verified: it was read back, too"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_json json_t *result = NULL;
-    rc = checkpoint(ctx, job.words.items[0], consistency, &job.options, &result, err);
+    rc = checkpoint(ctx, job.words.items[0], consistency, durability, &job.options, &result, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     return ctx->json ? output_json(stdout, result, err) : report_checkpoint(result, err);
@@ -67,6 +77,8 @@ int cmd_workspace_history(struct cmd_context *ctx, int argc, const char *const *
         {"CHECKPOINT", "checkpoint", OUTPUT_DIGEST},
         {"HEAD", "head", OUTPUT_TEXT},
         {"DIVERGED", "diverged", OUTPUT_TEXT},
+        {"DURABILITY", "durability", OUTPUT_TEXT},
+        {"TOKEN", "token", OUTPUT_TEXT},
         {"REASON", "reason", OUTPUT_TEXT},
         {"NEW", "bytes_new", OUTPUT_SIZE},
         {"ALL", "bytes_total", OUTPUT_SIZE},
@@ -80,14 +92,21 @@ int cmd_workspace_history(struct cmd_context *ctx, int argc, const char *const *
 int cmd_workspace_rollback(struct cmd_context *ctx, int argc, const char *const *argv,
                            struct err *err)
 {
+    const char *token = NULL;
+    const struct opts_option options[] = {
+        {"--token", OPTS_VALUE, &token, "N", "fencing token of who writes to it from then on"},
+    };
     cleanup_cmd_job struct cmd_job job = {0};
-    int rc = cmd_parse_job(ctx, NULL, 0, 2, argc, argv, &job, err);
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 2, argc, argv, &job, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_json json_t *result = NULL;
     cleanup_json json_t *body = json_pack("{s:s}", "checkpoint", job.words.items[1]);
     if (!body)
         return err_fail(err, ERR_INVALID, "the checkpoint is not UTF-8");
+    rc = cmd_add_token(body, token, err);
+    if (rc < 0)
+        return rc;
     rc = cmd_submit_verb(ctx, WORKSPACES, job.words.items[0], "rollback", body, &job.options,
                          &result, err);
     if (rc != 0)
@@ -105,7 +124,7 @@ static int find_source(struct cmd_context *ctx, const char *name, const char *at
     const struct cmd_job_options attached = {.detach = false};
     cleanup_json json_t *result = NULL;
     if (!at) {
-        int rc = checkpoint(ctx, name, NULL, &attached, &result, err);
+        int rc = checkpoint(ctx, name, NULL, NULL, &attached, &result, err);
         if (rc < 0)
             return err_wrap(err, rc, "cannot fork %s as it is now", name);
         at = cmd_text(result, "reference");
@@ -118,7 +137,7 @@ static int find_source(struct cmd_context *ctx, const char *name, const char *at
     return err_fail(err, ERR_INTERNAL, "no memory for a request");
 }
 
-static int make_one(struct cmd_context *ctx, const char *from, const char *name,
+static int make_one(struct cmd_context *ctx, const char *from, const char *name, const char *token,
                     const struct cmd_job_options *options, json_t *made, struct err *err)
 {
     cleanup_json json_t *workspace = NULL;
@@ -126,7 +145,10 @@ static int make_one(struct cmd_context *ctx, const char *from, const char *name,
     if (!body)
         return err_fail(err, ERR_INVALID, "the name is not UTF-8");
     struct client_request request = {.method = "POST", .path = "/v1/workspaces", .body = body};
-    int rc = cmd_submit(ctx, request, options, &workspace, err);
+    int rc = cmd_add_token(body, token, err);
+    if (rc < 0)
+        return rc;
+    rc = cmd_submit(ctx, request, options, &workspace, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     if (!ctx->json)
@@ -140,7 +162,7 @@ static int make_one(struct cmd_context *ctx, const char *from, const char *name,
 
 /* NEW, or NEW-1 to NEW-COUNT. */
 static int make_all(struct cmd_context *ctx, const char *from, const char *name, uint64_t count,
-                    const struct cmd_job_options *options, struct err *err)
+                    const char *token, const struct cmd_job_options *options, struct err *err)
 {
     cleanup_json json_t *made = json_array();
     int rc = made ? 0 : err_fail(err, ERR_INTERNAL, "no memory for the output");
@@ -148,7 +170,7 @@ static int make_all(struct cmd_context *ctx, const char *from, const char *name,
         cleanup_free char *numbered = NULL;
         if (count > 1 && asprintf(&numbered, "%s-%llu", name, (unsigned long long)i) < 0)
             return err_fail(err, ERR_INTERNAL, "no memory for a request");
-        rc = make_one(ctx, from, count > 1 ? numbered : name, options, made, err);
+        rc = make_one(ctx, from, count > 1 ? numbered : name, token, options, made, err);
     }
     if (rc < 0 || !ctx->json || options->detach)
         return rc;
@@ -170,11 +192,13 @@ int cmd_workspace_fork(struct cmd_context *ctx, int argc, const char *const *arg
 {
     const char *at = NULL;
     const char *count_text = NULL;
+    const char *token = NULL;
     uint64_t count = 1;
     const struct opts_option options[] = {
         {"--at", OPTS_VALUE, &at, "CHECKPOINT",
          "a generation or digest of `workspace history`; without it, as it is now"},
         {"--count", OPTS_VALUE, &count_text, "N", "makes NEW-1 to NEW-N"},
+        {"--token", OPTS_VALUE, &token, "N", "fencing token of the first writer of each"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 2, argc, argv, &job, err);
@@ -184,5 +208,5 @@ int cmd_workspace_fork(struct cmd_context *ctx, int argc, const char *const *arg
     rc = parse_count(count_text, &count, err);
     if (rc == 0)
         rc = find_source(ctx, job.words.items[0], at, &from, err);
-    return rc < 0 ? rc : make_all(ctx, from, job.words.items[1], count, &job.options, err);
+    return rc < 0 ? rc : make_all(ctx, from, job.words.items[1], count, token, &job.options, err);
 }

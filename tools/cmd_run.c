@@ -2,34 +2,17 @@
 #include "cmd.h"
 #include "output.h"
 
-/* A number from 0 on, as fencing tokens are. */
-static int parse_token(const char *text, int64_t *ret, struct err *err)
-{
-    char *end;
-    errno = 0;
-    long long token = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || token < 0 || text[0] < '0' || text[0] > '9') {
-        int rc = err_fail(err, ERR_INVALID, "'%.80s' is no value for --token", text);
-        err_hint(err, "a token is a whole number from 0 on");
-        return rc;
-    }
-    *ret = token;
-    return 0;
-}
-
 static int create_body(const char *image, const char *id, bool plain_upper, const char *token,
                        json_t **ret, struct err *err)
 {
-    int64_t number = 0;
-    int rc = token ? parse_token(token, &number, err) : 0;
-    if (rc < 0)
-        return rc;
     cleanup_json json_t *body = json_pack("{s:s, s:s*}", "image", image, "id", id);
     if (!body)
         return err_fail(err, ERR_INVALID, "the image or the ID is not UTF-8");
-    if ((plain_upper && json_object_set_new(body, "plain_upper", json_true()) < 0) ||
-        (token && json_object_set_new(body, "token", json_integer(number)) < 0))
+    if (plain_upper && json_object_set_new(body, "plain_upper", json_true()) < 0)
         return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    int rc = cmd_add_token(body, token, err);
+    if (rc < 0)
+        return rc;
     *ret = steal_ptr(body);
     return 0;
 }

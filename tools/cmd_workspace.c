@@ -42,11 +42,13 @@ int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *a
 {
     const char *size = NULL;
     const char *from = NULL;
+    const char *token = NULL;
     const struct opts_option options[] = {
         {"--size", OPTS_VALUE, &size, "SIZE",
          "64M to 1T, such as 10G (varved's [volume] size without it)"},
         {"--from", OPTS_VALUE, &from, "NAME[@CHECKPOINT]",
          "what it is made of: a checkpoint, the newest one, or a reference"},
+        {"--token", OPTS_VALUE, &token, "N", "fencing token of its first writer"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
@@ -59,6 +61,8 @@ int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *a
     rc = add_size(body, size, err);
     if (rc == 0 && from && json_object_set_new(body, "from", json_string(from)) < 0)
         rc = err_fail(err, ERR_INVALID, "'%.200s' is not UTF-8", from);
+    if (rc == 0)
+        rc = cmd_add_token(body, token, err);
     struct client_request request = {.method = "POST", .path = "/v1/workspaces", .body = body};
     if (rc == 0)
         rc = cmd_submit(ctx, request, &job.options, &workspace, err);
@@ -102,8 +106,11 @@ static int mount_body(const char *path, bool read_only, json_t **ret, struct err
 int cmd_workspace_mount(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
     bool read_only = false;
+    const char *token = NULL;
     const struct opts_option options[] = {
         {"--ro", OPTS_FLAG, &read_only, NULL, "nothing can be written there"},
+        {"--token", OPTS_VALUE, &token, "N",
+         "fencing token: higher than all that writers of it elsewhere were given"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 2, argc, argv, &job, err);
@@ -119,6 +126,10 @@ int cmd_workspace_mount(struct cmd_context *ctx, int argc, const char *const *ar
     rc = mount_body(job.words.items[1], read_only && !at, &body, err);
     if (rc == 0 && at && json_object_set_new(body, "checkpoint", json_string(at + 1)) < 0)
         rc = err_fail(err, ERR_INVALID, "the checkpoint is not UTF-8");
+    if (rc == 0 && at && token)
+        rc = err_fail(err, ERR_INVALID, "--token is for who writes, not for a view");
+    if (rc == 0)
+        rc = cmd_add_token(body, token, err);
     if (rc < 0)
         return rc;
     rc = cmd_submit_verb(ctx, WORKSPACES, name, at ? "view" : "mount", body, &job.options,

@@ -67,6 +67,8 @@ static int begin(const struct checkpoint_write *write, const struct checkpoint_s
         options.pack_bytes = write->pack_bytes;
     if (write->parent)
         options.others = checkpoint_packs_of(write->parent, &options.other_count);
+    if (write->avoid)
+        options.avoid = checkpoint_packs_of(write->avoid, &options.avoid_count);
     int rc = pack_writer_new(&options, &making->packs, err);
     if (rc == 0)
         rc = chunk_seen_new(CHECKPOINT_SEEN_MAX, &making->seen, err);

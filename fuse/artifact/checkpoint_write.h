@@ -1,8 +1,8 @@
 /* checkpoint_write.h - makes a checkpoint of the chunks of a volume that may have changed.
  *
  * Job: chunks -> frames -> packs -> leaves -> root -> config, pack lists, root manifest, index, all
- * in the remote, in this order, each confirmed before what names it is sent (I1). The index is
- * stored under `tag`; with `swap` it is compared and swapped where the remote can (I8), and a tag
+ * in the remote, in this order, each confirmed before what names it is sent (I1). The tag of the
+ * index is chosen directly before that is stored, in the same step where the remote can (I8); one
  * that names this very index already is a success too, of an attempt that did not hear of it.
  * Nothing here knows catalogs, jobs, epochs or files: the chunks come from a source.
  *
@@ -21,7 +21,8 @@
  * before the index is sent. A tag that names another manifest already is ERR_EXISTS.
  *
  * A failure leaves blobs and manifests that nothing tagged names (or the tags "r-" and "p-" alone);
- * what `tag` named before, it names then, unless the very last request failed and nobody knows.
+ * what the tag of the index named before, it names then, unless the very last request failed and
+ * nobody knows.
  *
  * Memory: 8 MiB for chunks on their way, 7 MiB for what is known of up to CHECKPOINT_LEAVES_PENDING
  * leaves that wait for their packs, 35 MiB for digests (chunk_seen.h), the packs of the index (40
@@ -65,13 +66,16 @@ struct checkpoint_source {
 struct checkpoint_write {
     struct remote *remote; /* borrowed, as all here */
     const char *repository;
-    const char *tag;
-    struct checkpoint *parent; /* in the same repository; NULL: none */
+    const char *tag; /* with `choose` NULL: the index is stored under it, whatever it names */
+    /* Gives the tag of the index; a live one may name another index, any other one is claimed. */
+    int (*choose)(void *arg, const struct digest *index, const char **ret_tag, struct err *err);
+    void *choose_arg;
+    struct checkpoint *parent;  /* in the same repository; NULL: none */
+    const struct digest *after; /* the checkpoint before, when that is not `parent`; NULL: it is */
+    const struct checkpoint *avoid; /* lost or damaged: none of its packs is believed; NULL */
     int temp_fd;
     const struct hmac_key *key;      /* NULL: not signed */
     struct checkpoint_config config; /* as it will be, without size, root, parent; borrowed */
-    bool swap;                       /* where the remote can: only if the tag names `expected` */
-    const struct digest *expected;   /* NULL: nothing */
     bool always;                     /* also when nothing has changed */
     remote_progress stop;            /* NULL; called by several threads */
     void *stop_arg;

@@ -1,5 +1,6 @@
 /* What names packs and leaves: root, config, pack lists, root manifest, index; each is in the
  * remote before what names it (I1). */
+#include "checkpoint_tag.h"
 #include "checkpoint_write_parts.h"
 #include "cleanup.h"
 #include "fault.h"
@@ -38,9 +39,7 @@ static int send_config(struct checkpoint_making *making, struct err *err)
     size_t len = 0;
     config.size = making->source->size;
     config.root = making->blobs.root.digest;
-    config.has_parent = write->parent != NULL;
-    if (write->parent)
-        config.parent = *checkpoint_digest(write->parent);
+    config.has_parent = checkpoint_write_before(write, &config.parent);
     int rc = checkpoint_config_encode(&config, write->key, &text, &len, err);
     return rc == 0 ? send_bytes(making, text, len, &making->blobs.config, err) : rc;
 }
@@ -193,54 +192,36 @@ static int send_lists(struct checkpoint_making *making, struct checkpoint_index 
 
 /* The index */
 
-/* 1 when the tag names the index already: an attempt before this one did not hear of its success.
- */
-static int is_sent(const struct checkpoint_making *making, struct err *err)
+/* remote_choice.choose */
+static int choose(void *arg, const char **ret_tag, bool *ret_claim, struct err *err)
 {
+    struct checkpoint_making *making = arg;
     const struct checkpoint_write *write = making->write;
-    struct remote_manifest_stat stat;
-    struct err missing = ERR_INIT;
-    int rc = remote_manifest_stat(write->remote, write->repository, write->tag, write->stop,
-                                  write->stop_arg, &stat, &missing);
-    rc = err_found(err, rc, &missing);
-    return rc <= 0 ? rc : digest_equal(&stat.digest, &making->written.digest);
-}
-
-/* Compares and swaps; ERR_UNSUPPORTED where the remote cannot. */
-static int swap_index(const struct checkpoint_making *making, const char *text, size_t len,
-                      struct err *err)
-{
-    const struct checkpoint_write *write = making->write;
-    struct err failure = ERR_INIT;
-    int rc =
-        remote_manifest_swap(write->remote, write->repository, write->tag, write->expected,
-                             OCI_MEDIA_INDEX, text, len, write->stop, write->stop_arg, &failure);
-    if (rc < 0 && failure.code == ERR_CONFLICT) {
-        int sent = is_sent(making, err);
-        if (sent != 0)
-            return sent < 0 ? sent : 0;
+    struct checkpoint_tag tag;
+    if (!write->choose) {
+        *ret_tag = write->tag;
+        *ret_claim = false;
+        return 0;
     }
-    return rc < 0 ? err_pass(err, rc, &failure) : 0;
+    int rc = write->choose(write->choose_arg, &making->written.digest, ret_tag, err);
+    if (rc == 0)
+        *ret_claim = !checkpoint_tag_parse(*ret_tag, &tag) || tag.kind != CHECKPOINT_TAG_LIVE;
+    return rc;
 }
 
 static int send_index(struct checkpoint_making *making, const char *text, size_t len,
                       struct err *err)
 {
     const struct checkpoint_write *write = making->write;
+    const struct remote_choice choice = {choose, making};
+    struct remote_missing missing = {.any = false};
+    struct err failure = ERR_INIT;
     int rc = digest_bytes(text, len, &making->written.digest, err);
     if (rc < 0)
         return rc;
     making->written.bytes_new += len;
-    if (write->swap) {
-        struct err failure = ERR_INIT;
-        rc = swap_index(making, text, len, &failure);
-        if (rc == 0 || failure.code != ERR_UNSUPPORTED)
-            return rc < 0 ? err_pass(err, rc, &failure) : 0;
-    }
-    struct remote_missing missing = {.any = false};
-    struct err failure = ERR_INIT;
-    rc = remote_manifest_put_or_stop(write->remote, write->repository, write->tag, OCI_MEDIA_INDEX,
-                                     text, len, write->stop, write->stop_arg, &missing, &failure);
+    rc = remote_manifest_swap(write->remote, write->repository, &choice, OCI_MEDIA_INDEX, text, len,
+                              write->stop, write->stop_arg, &missing, &failure);
     return rc < 0 ? checkpoint_write_refused(making, &missing, rc, &failure, err) : 0;
 }
 
@@ -251,14 +232,12 @@ int checkpoint_write_manifests(struct checkpoint_making *making, struct err *err
     cleanup_checkpoint_index struct checkpoint_index index = {
         .generation = config->generation,
         .token = config->token,
-        .has_parent = write->parent != NULL,
     };
     cleanup_free char *text = NULL;
     size_t len = 0;
     memcpy(index.volume, config->volume, sizeof index.volume);
     memcpy(index.node, config->node, sizeof index.node);
-    if (write->parent)
-        index.parent = *checkpoint_digest(write->parent);
+    index.has_parent = checkpoint_write_before(write, &index.parent);
     int rc = send_root_manifest(making, &index.root_manifest, err);
     if (rc == 0)
         rc = send_lists(making, &index, err);

@@ -10,6 +10,15 @@ bool checkpoint_write_parent_has(const struct checkpoint_making *making, uint32_
     return leaf < root->leaf_count && root->set[leaf];
 }
 
+bool checkpoint_write_before(const struct checkpoint_write *write, struct digest *ret)
+{
+    if (write->after)
+        *ret = *write->after;
+    else if (write->parent)
+        *ret = *checkpoint_digest(write->parent);
+    return write->after || write->parent;
+}
+
 int checkpoint_write_parent_failed(const struct checkpoint_making *making, int rc,
                                    const struct err *failure, struct err *err)
 {

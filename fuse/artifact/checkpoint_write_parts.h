@@ -66,6 +66,8 @@ int checkpoint_write_parent_leaf(const struct checkpoint_making *making, uint32_
 int checkpoint_write_parent_read(const struct checkpoint_making *making, const uint64_t *chunks,
                                  size_t count, checkpoint_take *take, void *take_arg,
                                  struct err *err);
+/* The checkpoint before this one, as index and config name it; false: there is none. */
+bool checkpoint_write_before(const struct checkpoint_write *write, struct digest *ret);
 /* Hands a failure on that is about the parent, with what it means to the caller. */
 int checkpoint_write_parent_failed(const struct checkpoint_making *making, int rc,
                                    const struct err *failure, struct err *err);

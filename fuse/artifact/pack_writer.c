@@ -223,6 +223,9 @@ static enum likeness compare(const struct pack_writer *writer, const struct dige
     enum likeness likeness = NEW_PACK;
     const struct pack *lists[] = {writer->options.others, writer->packs};
     const size_t counts[] = {writer->options.other_count, writer->pack_count};
+    for (size_t i = 0; i < writer->options.avoid_count; i++)
+        if (ids_are_alike(writer, &writer->options.avoid[i].digest, digest))
+            return TAKEN_PACK;
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
         for (size_t j = 0; j < counts[i]; j++) {
             if (digest_equal(&lists[i][j].digest, digest))

@@ -32,9 +32,19 @@ static int check_consistency(const json_t *params, struct err *err)
                     text);
 }
 
+static int check_durability(const json_t *params, struct err *err)
+{
+    const char *text = json_string_value(json_object_get(params, "durability"));
+    if (!text || strcmp(text, "pushed") == 0 || strcmp(text, "verified") == 0)
+        return 0;
+    return err_fail(err, ERR_INVALID,
+                    "the durability of a checkpoint is pushed or verified, not '%s'", text);
+}
+
 int api_checkpoints_create(struct api_request *request, struct api_reply *reply, struct err *err)
 {
-    static const struct api_member members[] = {{"consistency", API_STRING, false, 16}};
+    static const struct api_member members[] = {{"consistency", API_STRING, false, 16},
+                                                {"durability", API_STRING, false, 16}};
     char object[OBJECT_MAX];
     cleanup_json json_t *params = NULL;
     int rc = id_check(request->arg, "workspace name", err);
@@ -42,6 +52,8 @@ int api_checkpoints_create(struct api_request *request, struct api_reply *reply,
         rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc == 0)
         rc = check_consistency(params, err);
+    if (rc == 0)
+        rc = check_durability(params, err);
     if (rc < 0)
         return rc;
     if (json_object_set_new(params, "name", json_string(request->arg)) < 0)

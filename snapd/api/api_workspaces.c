@@ -9,6 +9,7 @@
 #include "workspace_fork.h"
 #include "workspace_path.h"
 #include "workspace_rollback.h"
+#include "workspace_token.h"
 #include "workspace_view.h"
 
 #include <limits.h>
@@ -23,7 +24,8 @@ struct workspace_request {
     const char *name;
     const char *path; /* mount; NULL else */
     bool read_only;
-    int64_t size; /* resize; 0 else */
+    int64_t size;  /* resize; 0 else */
+    int64_t token; /* of a writer; 0: none */
     bool remove;
 };
 
@@ -106,11 +108,24 @@ static int check_known(const struct workspace_request *wanted,
     return 0;
 }
 
+/* Only what this node knows; the remote is the job's. */
+static int check_token(const struct workspace_request *wanted,
+                       const struct catalog_workspace *workspace, struct err *err)
+{
+    cleanup_catalog_line struct catalog_line line = {0};
+    if (wanted->token == 0)
+        return 0;
+    int rc = catalog_line_get(wanted->node->catalog, workspace->volume.id, &line, err);
+    return rc == 0 ? workspace_token_check(wanted->name, &line, wanted->token, err) : rc;
+}
+
 static int check_verb(void *arg, struct err *err)
 {
     const struct workspace_request *wanted = arg;
     cleanup_catalog_workspace struct catalog_workspace workspace = {0};
     int rc = catalog_workspace_get(wanted->node->catalog, wanted->name, &workspace, err);
+    if (rc == 0)
+        rc = check_token(wanted, &workspace, err);
     return rc == 0 ? check_known(wanted, &workspace, err) : rc;
 }
 
@@ -188,7 +203,8 @@ int api_workspaces_create(struct api_request *request, struct api_reply *reply, 
 {
     static const struct api_member members[] = {{"name", API_STRING, true, 0},
                                                 {"size", API_INTEGER, false, 0},
-                                                {"from", API_STRING, false, FROM_MAX}};
+                                                {"from", API_STRING, false, FROM_MAX},
+                                                {"token", API_INTEGER, false, 0}};
     cleanup_json json_t *params = NULL;
     int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc < 0)
@@ -197,6 +213,8 @@ int api_workspaces_create(struct api_request *request, struct api_reply *reply, 
     rc = id_check(wanted.name, "workspace name", err);
     if (rc == 0)
         rc = check_size(params, err);
+    if (rc == 0)
+        rc = workspace_token_read(params, "the request for a workspace", &wanted.token, err);
     bool fork = json_object_get(params, "from") != NULL;
     if (rc == 0 && fork)
         rc = check_from(request->node, params, err);
@@ -207,7 +225,8 @@ int api_workspaces_create(struct api_request *request, struct api_reply *reply, 
 int api_workspaces_mount(struct api_request *request, struct api_reply *reply, struct err *err)
 {
     static const struct api_member members[] = {{"path", API_STRING, true, PATH_MAX - 1},
-                                                {"read_only", API_BOOL, false, 0}};
+                                                {"read_only", API_BOOL, false, 0},
+                                                {"token", API_INTEGER, false, 0}};
     cleanup_json json_t *params = NULL;
     int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc < 0)
@@ -224,6 +243,12 @@ int api_workspaces_mount(struct api_request *request, struct api_reply *reply, s
                                        .path = path,
                                        .read_only =
                                            json_is_true(json_object_get(params, "read_only"))};
+    rc = workspace_token_read(params, "the request to mount a workspace", &wanted.token, err);
+    if (rc == 0 && wanted.token && wanted.read_only)
+        rc = err_fail(err, ERR_INVALID,
+                      "a fencing token is for who writes, not for a read-only mount");
+    if (rc < 0)
+        return rc;
     return submit(request, workspace_mount_job.name, params, &wanted, check_verb, reply, err);
 }
 
@@ -282,10 +307,14 @@ int api_workspaces_resize(struct api_request *request, struct api_reply *reply, 
 
 int api_workspaces_rollback(struct api_request *request, struct api_reply *reply, struct err *err)
 {
-    static const struct api_member members[] = {{"checkpoint", API_STRING, true, FROM_MAX}};
+    static const struct api_member members[] = {{"checkpoint", API_STRING, true, FROM_MAX},
+                                                {"token", API_INTEGER, false, 0}};
     cleanup_json json_t *params = NULL;
     int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
     struct workspace_request wanted = {.name = request->arg};
+    if (rc == 0)
+        rc = workspace_token_read(params, "the request to roll a workspace back", &wanted.token,
+                                  err);
     return rc < 0 ? rc
                   : submit(request, workspace_rollback_job.name, params, &wanted, check_verb, reply,
                            err);

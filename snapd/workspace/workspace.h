@@ -3,10 +3,12 @@
  *
  * Jobs, with the object "workspace:NAME" unless it is said otherwise:
  *
- *   "workspace.create"  {"name", "size"?}               a new, detached volume; size in bytes,
+ *   "workspace.create"  {"name", "size"?, "token"?}     a new, detached volume; size in bytes,
  *                                                       rounded up to 1 MiB; default [volume] size
- *   "workspace.mount"   {"name", "path", "read_only"?}  attach, mount. Mounted there already:
- *                                                       nothing to do; elsewhere: ERR_CONFLICT
+ *   "workspace.mount"   {"name", "path", "read_only"?, "token"?}
+ *                                                       attach, mount. Mounted there already:
+ *                                                       nothing to do; elsewhere: ERR_CONFLICT.
+ *                                                       "token": workspace_token.h
  *   "workspace.unmount" {"name", "abandon"?}            unmount, detach. ERR_CONFLICT names the
  *                                                       processes that use it. ERR_NO_SPACE,
  *                                                       ERR_IO: the host's disk did not take what
@@ -66,7 +68,8 @@ extern const struct job_kind workspace_rm_job;
  * read_only, device (null when there is none), worker {pid, starts, locked, direct, resends,
  * locked_bytes} (null when not attached), waiting {requests, seconds}, lazy (some of it is in the
  * remote alone), fetch {absent, fetched (bytes), waiting (reads), seconds (for how long nothing
- * comes although reads wait), why} (null when not lazy), incident {when, what} (null: none),
+ * comes although reads wait), why} (null when not lazy), token (fencing token; null: none was
+ * given), incident {when, what} (null: none),
  * created. Caller owns it. NULL with err set. */
 json_t *workspace_json(struct node *node, const struct catalog_workspace *workspace,
                        struct err *err);

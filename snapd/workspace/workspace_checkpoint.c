@@ -38,6 +38,20 @@ static int read_request(struct checkpoint_work *work, struct err *err)
                     consistency);
 }
 
+static int read_durability(struct checkpoint_work *work, struct err *err)
+{
+    const char *word = "pushed";
+    int rc = json_doc_opt_str(job_params(work->job), "durability", "the request for a checkpoint",
+                              &word, err);
+    if (rc < 0)
+        return rc;
+    work->wanted = strcmp(word, "verified") == 0 ? CATALOG_VERIFIED : CATALOG_PUSHED;
+    if (work->wanted == CATALOG_VERIFIED || strcmp(word, "pushed") == 0)
+        return 0;
+    return err_fail(err, ERR_INVALID,
+                    "the durability of a checkpoint is pushed or verified, not '%s'", word);
+}
+
 static void tell_not_detached(const struct checkpoint_work *work, const struct err *why)
 {
     log_event(LOG_WARN, "workspace-not-detached", "workspace", work->name, "error", why->text,
@@ -87,28 +101,38 @@ static json_t *result_of(const struct checkpoint_work *work)
     uint64_t generation = written->unchanged ? checkpoint_config_of(work->parent)->generation
                                              : work->config.generation;
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:s?, s:b, s:b, s:s, s:s?, s:s, s:I, s:I, s:{s:I, s:I, s:I},"
+        "{s:s, s:s, s:s, s:s, s:I, s:s?, s:b, s:b, s:b, s:s, s:I, s:s?, s:s, s:I, s:I,"
+        " s:{s:I, s:I, s:I},"
         " s:{s:I, s:f, s:I}}",
         "name", work->name, "id", work->row.volume.id, "checkpoint", digest.s, "reference",
         reference ? reference : "", "generation", (json_int_t)generation, "parent",
-        work->parent && !written->unchanged ? workspace_line_base(&work->line) : NULL, "unchanged",
-        written->unchanged, "diverged", work->diverged, "durability",
-        catalog_durability_name(CATALOG_PUSHED), "tag", written->unchanged ? NULL : work->tag,
-        "consistency", work->sync ? "sync" : "none", "bytes_new", (json_int_t)written->bytes_new,
-        "bytes_total", (json_int_t)written->bytes_total, "chunks", "read",
-        (json_int_t)written->chunks_read, "stored", (json_int_t)written->chunks_new, "all",
-        (json_int_t)written->chunks, "ms", "sync", (json_int_t)(work->epoch.synced_ns / MS_NS),
-        "cut", (double)work->epoch.cut_ns / MS_NS, "store",
-        (json_int_t)((clock_now_ns() - work->begun_ns) / MS_NS));
+        written->unchanged ? NULL : workspace_line_base(&work->line), "unchanged",
+        written->unchanged, "diverged", work->diverged, "parent_lost", work->lost_count > 0,
+        "durability", catalog_durability_name(work->reached), "token", work->line.token, "tag",
+        written->unchanged ? NULL : work->tag, "consistency", work->sync ? "sync" : "none",
+        "bytes_new", (json_int_t)written->bytes_new, "bytes_total",
+        (json_int_t)written->bytes_total, "chunks", "read", (json_int_t)written->chunks_read,
+        "stored", (json_int_t)written->chunks_new, "all", (json_int_t)written->chunks, "ms", "sync",
+        (json_int_t)(work->epoch.synced_ns / MS_NS), "cut", (double)work->epoch.cut_ns / MS_NS,
+        "store", (json_int_t)((clock_now_ns() - work->begun_ns) / MS_NS));
+}
+
+/* Its times stay. */
+static void end_epoch(struct checkpoint_work *work)
+{
+    if (work->row.volume.id)
+        volumes_epoch_end(work->node->volumes, work->row.volume.id, &work->epoch);
+    work->epoch.number = 0;
 }
 
 static void free_work(struct checkpoint_work *work)
 {
-    if (work->row.volume.id)
-        volumes_epoch_end(work->node->volumes, work->row.volume.id, &work->epoch);
+    end_epoch(work);
     if (work->attached)
         detach(work);
     checkpoint_free(work->parent);
+    checkpoint_free(work->avoid);
+    checkpoint_head_free(&work->heads);
     checkpoint_written_free(&work->written);
     checkpoint_config_free(&work->config);
     free(work->repository);
@@ -155,7 +179,7 @@ static int take_epoch(struct checkpoint_work *work, struct err *err)
     return rc;
 }
 
-static int keep_epoch(struct checkpoint_work *work, struct err *err)
+static int keep(struct checkpoint_work *work, struct err *err)
 {
     work->begun_ns = clock_now_ns();
     int rc = job_mark(work->job, "store", err);
@@ -171,6 +195,32 @@ static int keep_epoch(struct checkpoint_work *work, struct err *err)
     return rc;
 }
 
+/* What is in the catalog by now is told whatever becomes of the rest. */
+static int finish(struct checkpoint_work *work, struct err *err)
+{
+    end_epoch(work);
+    return checkpoint_work_verify(work, err);
+}
+
+/* Of what had been read of an epoch some may be gone, so without the parent it is another cut. */
+static int keep_epoch(struct checkpoint_work *work,
+                      int (*cut_again)(struct checkpoint_work *work, struct err *err),
+                      struct err *err)
+{
+    for (;;) {
+        struct err why = ERR_INIT;
+        int rc = keep(work, &why);
+        if (rc == 0)
+            return finish(work, err);
+        if (!checkpoint_work_lost_parent(work, &why))
+            return err_pass(err, rc, &why);
+        end_epoch(work);
+        rc = cut_again(work, err);
+        if (rc < 0)
+            return rc;
+    }
+}
+
 /* What is told to end says so in words of its own. */
 static int why_stopped(const struct checkpoint_work *work, int rc, struct err *err)
 {
@@ -184,6 +234,13 @@ static int why_stopped(const struct checkpoint_work *work, int rc, struct err *e
     return err_pass(err, stopped, &why);
 }
 
+/* For who has the claim. */
+static int look_and_cut(struct checkpoint_work *work, struct err *err)
+{
+    int rc = checkpoint_work_look(work, err);
+    return rc == 0 ? cut(work, err) : rc;
+}
+
 int workspace_checkpoint_take(struct job *job, const char *name,
                               enum catalog_checkpoint_reason reason, struct digest *ret,
                               struct err *err)
@@ -194,11 +251,9 @@ int workspace_checkpoint_take(struct job *job, const char *name,
                                                 .claimed = true,
                                                 .reason = reason,
                                                 .epoch = {.dir_fd = -1, .live_fd = -1}};
-    int rc = checkpoint_work_look(&work, err);
+    int rc = look_and_cut(&work, err);
     if (rc == 0)
-        rc = cut(&work, err);
-    if (rc == 0)
-        rc = keep_epoch(&work, err);
+        rc = keep_epoch(&work, look_and_cut, err);
     if (rc < 0)
         return err_wrap(err, why_stopped(&work, rc, err), "cannot checkpoint workspace %s", name);
     *ret = work.written.digest;
@@ -210,11 +265,13 @@ static int run(struct job *job, json_t **ret_result, struct err *err)
     cleanup_work struct checkpoint_work work = {
         .job = job, .node = job_node(job), .epoch = {.dir_fd = -1, .live_fd = -1}};
     int rc = read_request(&work, err);
+    if (rc == 0)
+        rc = read_durability(&work, err);
     if (rc < 0)
         return rc;
     rc = take_epoch(&work, err);
     if (rc == 0)
-        rc = keep_epoch(&work, err);
+        rc = keep_epoch(&work, take_epoch, err);
     if (rc < 0)
         return err_wrap(err, why_stopped(&work, rc, err), "cannot checkpoint workspace %s",
                         work.name);
@@ -234,12 +291,15 @@ json_t *workspace_checkpoint_json(const struct node *node,
         digest_parse(checkpoint->digest, &digest, NULL) == 0
             ? workspace_line_reference(node, checkpoint->lineage, &digest)
             : NULL;
-    return json_pack("{s:s, s:s?, s:I, s:s, s:s?, s:b, s:b, s:s, s:s?, s:s, s:I, s:I, s:s}",
-                     "checkpoint", checkpoint->digest, "reference", reference, "generation",
-                     (json_int_t)checkpoint->generation, "node", checkpoint->node, "parent",
-                     checkpoint->parent, "diverged", checkpoint->diverged, "head", is_head,
-                     "reason", catalog_checkpoint_reason_name(checkpoint->reason), "tag",
-                     checkpoint->tag, "durability", catalog_durability_name(checkpoint->durability),
-                     "bytes_new", (json_int_t)checkpoint->bytes_new, "bytes_total",
-                     (json_int_t)checkpoint->bytes_total, "created", created.s);
+    struct clock_text verified = clock_format(checkpoint->verified_ns);
+    return json_pack(
+        "{s:s, s:s?, s:I, s:s, s:I, s:s?, s:b, s:b, s:s, s:s?, s:s, s:s?, s:I, s:I, s:s}",
+        "checkpoint", checkpoint->digest, "reference", reference, "generation",
+        (json_int_t)checkpoint->generation, "node", checkpoint->node, "token",
+        (json_int_t)checkpoint->token, "parent", checkpoint->parent, "diverged",
+        checkpoint->diverged, "head", is_head, "reason",
+        catalog_checkpoint_reason_name(checkpoint->reason), "tag", checkpoint->tag, "durability",
+        catalog_durability_name(checkpoint->durability), "verified",
+        checkpoint->verified_ns ? verified.s : NULL, "bytes_new", (json_int_t)checkpoint->bytes_new,
+        "bytes_total", (json_int_t)checkpoint->bytes_total, "created", created.s);
 }

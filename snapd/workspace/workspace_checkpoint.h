@@ -1,8 +1,11 @@
 /* workspace_checkpoint.h - jobs that store a workspace's volume in the remote.
  *
- *   "workspace.checkpoint"  {"name", "consistency"?}    consistency "sync" (the default: the file
+ *   "workspace.checkpoint"  {"name", "consistency"?, "durability"?}
+ *                                                       consistency "sync" (the default: the file
  *                                                       system is synced, then cut) or "none" (what
- *                                                       was not synced inside may be missing)
+ *                                                       was not synced inside may be missing).
+ *                                                       durability "pushed" (the default) or
+ *                                                       "verified": it is read back
  *
  * Its object is "checkpoint:NAME", so one checkpoint of a workspace is made at a time, and jobs
  * that mount, grow or remove it go on meanwhile.
@@ -14,8 +17,18 @@
  *
  * The parent is the volume's head, or the checkpoint that it was made of. When the remote has
  * another head than that, somebody else has gone on with the volume: then the new one is stored
- * beside it, as diverged, and the result and an event say so (I8). When the remote has lost the
- * parent, the whole volume is stored anew, if all of it is here.
+ * beside it, as diverged, and the result and an event say so (I8). So it is when a tag that comes
+ * after the head names nothing that can be read. This is looked at once more when the index is
+ * stored, in one step with it where the remote can. Who has a lower fencing token than the remote
+ * shows is refused (workspace_token.h).
+ *
+ * When the remote has lost or damaged the parent, which is found out when it is opened or while it
+ * is read, the volume is cut again and stored without it: on what it was made of, if that can be
+ * opened, else as a whole, if all of it is here. The parent stays its parent in name.
+ *
+ * At "verified" everything that it stands on is read back after the record says "pushed", but for
+ * packs of the nearest checkpoint before it that was verified. A failure there fails the job, and
+ * the checkpoint stays what it was recorded as.
  *
  * Failure: nothing of the workspace has changed; its chunks go into the next checkpoint. An unmount
  * in the middle ends the job with ERR_CONFLICT. Killed at any point, the job runs again and
@@ -23,7 +36,8 @@
  * is its parent then, so it stores what was written since.
  *
  * Result: {"name", "id", "checkpoint" (digest of the index), "reference", "generation", "parent",
- * "unchanged" (nothing was to be stored: it is the parent), "diverged", "durability", "tag",
+ * "unchanged" (nothing was to be stored: it is the parent), "diverged", "parent_lost" (the remote
+ * has lost what it would have been built on), "durability", "token" (0: none), "tag",
  * "consistency", "bytes_new", "bytes_total", "chunks" {"read", "stored", "all"}, "ms" {"sync",
  * "cut", "store"}}. ms.cut is how long requests of the volume waited, at most.
  */
@@ -44,8 +58,8 @@ int workspace_checkpoint_take(struct job *job, const char *name,
                               enum catalog_checkpoint_reason reason, struct digest *ret,
                               struct err *err);
 
-/* The document of a checkpoint for the API: checkpoint, reference, generation, node, parent,
- * diverged, head, reason, tag, durability, bytes_new, bytes_total, created. Caller owns it; NULL
- * without memory. */
+/* The document of a checkpoint for the API: checkpoint, reference, generation, node,
+ * token, parent, diverged, head, reason, tag, durability, verified (when, or null), bytes_new,
+ * bytes_total, created. Caller owns it; NULL without memory. */
 json_t *workspace_checkpoint_json(const struct node *node,
                                   const struct catalog_checkpoint *checkpoint, bool is_head);

@@ -1,5 +1,6 @@
 /* What there is of a volume before it is cut: in the catalog, and in the remote. */
 #include "workspace_checkpoint_work.h"
+#include "workspace_token.h"
 
 #include "log.h"
 
@@ -29,50 +30,90 @@ int checkpoint_work_read_row(struct checkpoint_work *work, struct err *err)
     return check_state(&work->row, err);
 }
 
-/* 1 with the parent, 0: there is none. */
-static int open_parent(struct checkpoint_work *work, struct err *err)
-{
-    const char *base = workspace_line_base(&work->line);
-    struct err why = ERR_INIT;
-    if (!base)
-        return 0;
-    int rc = workspace_line_open(work->node, work->line.lineage, base, checkpoint_work_ask, work,
-                                 &work->parent, &why);
-    if (rc == 0)
-        return 1;
-    if (why.code != ERR_NOT_FOUND)
-        return err_pass(err, rc, &why);
-    log_event(LOG_WARN, "checkpoint-lost", "workspace", work->name, "checkpoint", base, "error",
-              why.text, NULL);
-    return 0;
-}
-
-/* Whether the catalog knows the remote's head: 1, 0, or -errno. */
-static int is_known(struct checkpoint_work *work, struct err *err)
+/* Whether this node has made or recorded a checkpoint: 1, 0, or -errno. */
+static int is_known(struct checkpoint_work *work, const struct digest *digest, struct err *err)
 {
     struct err why = ERR_INIT;
-    struct digest_text digest = digest_format(&work->head.digest);
+    struct digest_text text = digest_format(digest);
     cleanup_catalog_checkpoint struct catalog_checkpoint known = {0};
-    int rc = catalog_checkpoint_get(work->node->catalog, digest.s, &known, &why);
+    int rc = catalog_checkpoint_get(work->node->catalog, text.s, &known, &why);
     return err_found(err, rc, &why);
 }
 
-/* Whether a head that the catalog does not know is one that this node has stored and not recorded,
- * as it was killed in between: nobody else makes one with this parent under this node's tag, and
- * it comes after all that are recorded. */
-static bool is_unrecorded(const struct checkpoint_work *work)
+/* Whether this node has recorded a checkpoint under a tag: 1, 0, or -errno. */
+static int is_recorded(struct checkpoint_work *work, const struct checkpoint_tag *tag,
+                       struct err *err)
+{
+    char text[CHECKPOINT_TAG_MAX];
+    struct catalog_checkpoint *list = NULL;
+    size_t count = 0;
+    bool found = false;
+    checkpoint_tag_format(tag, text);
+    int rc = catalog_checkpoint_list(work->node->catalog, tag->volume, &list, &count, err);
+    for (size_t i = 0; i < count; i++) {
+        found = found || (list[i].tag && strcmp(list[i].tag, text) == 0);
+        catalog_checkpoint_free(&list[i]);
+    }
+    free(list);
+    return rc < 0 ? rc : found;
+}
+
+/* Whether this node has made what stood under a tag that names nothing any more. */
+static int is_own(struct checkpoint_work *work, const struct checkpoint_tag *tag, struct err *err)
 {
     char own[CHECKPOINT_TAG_MAX];
-    struct digest known;
     checkpoint_tag_node(work->node->id, own);
-    if (strcmp(work->head.tag.node, own) != 0 ||
-        work->head.generation <= (uint64_t)work->line.generation)
-        return false;
-    const char *base = workspace_line_base(&work->line);
-    if (!base)
-        return !work->head.has_parent;
-    return digest_parse(base, &known, NULL) == 0 && work->head.has_parent &&
-           digest_equal(&work->head.parent, &known);
+    if (strcmp(own, tag->node) != 0)
+        return 0;
+    /* Of a live one the next takes its place. */
+    return tag->kind == CHECKPOINT_TAG_LIVE ? 1 : is_recorded(work, tag, err);
+}
+
+/* A tag that comes after the head and names nothing that can be read: somebody has gone on with the
+ * volume, and nobody can see how. Which is not known is not the same as not there (I8). */
+static int is_hidden(struct checkpoint_work *work, const struct checkpoint_heads *heads,
+                     const struct checkpoint_tag *tag, struct err *err)
+{
+    if (tag->kind == CHECKPOINT_TAG_DIVERGED)
+        return 0;
+    if (tag->kind == CHECKPOINT_TAG_KEPT && heads->has_head &&
+        tag->generation <= heads->head.generation)
+        return 0;
+    int rc = is_own(work, tag, err);
+    return rc < 0 ? rc : !rc;
+}
+
+static void tell_lost(const struct checkpoint_work *work, const struct checkpoint_tag *tag)
+{
+    char text[CHECKPOINT_TAG_MAX];
+    checkpoint_tag_format(tag, text);
+    workspace_event(work->node, "checkpoint-unreadable", work->name, text);
+}
+
+/* Each head that this node has neither made nor recorded is somebody else's, and stays so, whatever
+ * this node makes after it, until it goes on from there. */
+int checkpoint_work_compare(struct checkpoint_work *work, const struct checkpoint_heads *heads,
+                            bool *ret_gone_on, struct err *err)
+{
+    int rc = workspace_token_compare(work->name, heads, work->line.token, err);
+    if (rc < 0)
+        return rc;
+    int known = heads->has_head ? is_known(work, &heads->head.digest, err) : 1;
+    int hidden = 0;
+    for (size_t i = 0; i < heads->lost_count && known >= 0 && hidden == 0; i++)
+        hidden = is_hidden(work, heads, &heads->lost[i], err);
+    if (known < 0 || hidden < 0)
+        return known < 0 ? known : hidden;
+    *ret_gone_on = !known || hidden;
+    return 0;
+}
+
+/* Whether the head is one that this node has stored and not recorded, as it was killed in between,
+ * or nobody told it that it was stored. */
+static bool is_unrecorded(const struct checkpoint_work *work)
+{
+    struct digest_text digest = digest_format(&work->heads.head.digest);
+    return work->heads.has_head && work->line.storing && strcmp(work->line.storing, digest.s) == 0;
 }
 
 /* It is what the next one may build on: what changed since its parent is still marked as changed.
@@ -80,14 +121,14 @@ static bool is_unrecorded(const struct checkpoint_work *work)
 static int record_head(struct checkpoint_work *work, struct err *err)
 {
     char tag[CHECKPOINT_TAG_MAX];
-    struct digest_text digest = digest_format(&work->head.digest);
-    checkpoint_tag_format(&work->head.tag, tag);
+    struct digest_text digest = digest_format(&work->heads.head.digest);
+    checkpoint_tag_format(&work->heads.head.tag, tag);
     const struct catalog_checkpoint row = {.digest = digest.s,
                                            .volume = work->row.volume.id,
                                            .lineage = work->line.lineage,
-                                           .generation = (int64_t)work->head.generation,
+                                           .generation = (int64_t)work->heads.head.generation,
                                            .node = (char *)work->node->id,
-                                           .token = (int64_t)work->head.token,
+                                           .token = (int64_t)work->heads.head.token,
                                            .parent = (char *)workspace_line_base(&work->line),
                                            .reason = CATALOG_CHECKPOINT_MANUAL,
                                            .tag = tag,
@@ -100,36 +141,19 @@ static int record_head(struct checkpoint_work *work, struct err *err)
     return catalog_line_get(work->node->catalog, work->row.volume.id, &work->line, err);
 }
 
-/* Whether it can be opened, and is signed where that is wanted: else it is somebody else's,
- * whatever its tag says. */
-static bool is_sound(struct checkpoint_work *work)
-{
-    struct err ignored = ERR_INIT;
-    struct checkpoint *head = NULL;
-    struct digest_text digest = digest_format(&work->head.digest);
-    int rc = workspace_line_open(work->node, work->line.lineage, digest.s, checkpoint_work_ask,
-                                 work, &head, &ignored);
-    checkpoint_free(head);
-    return rc == 0;
-}
-
-/* A head that this node has neither made nor recorded: somebody else has gone on with the volume.
- * It stays so, whatever this node makes after it, until it goes on from there. */
 static int look_at_head(struct checkpoint_work *work, struct err *err)
 {
-    work->diverged = false;
-    int rc = checkpoint_head_find(work->node->remote, work->repository, work->row.volume.id,
-                                  checkpoint_work_ask, work, &work->head, NULL, err);
-    work->has_head = rc > 0;
-    if (rc <= 0)
+    struct checkpoint_heads *heads = &work->heads;
+    checkpoint_head_free(heads);
+    int rc = workspace_line_heads(work->node, work->line.lineage, work->row.volume.id,
+                                  checkpoint_work_ask, work, heads, err);
+    if (rc < 0)
         return rc;
-    rc = is_known(work, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
-    if (is_unrecorded(work) && is_sound(work))
-        return record_head(work, err);
-    work->diverged = true;
-    return 0;
+    for (size_t i = 0; i < heads->lost_count; i++)
+        tell_lost(work, &heads->lost[i]);
+    if (is_unrecorded(work))
+        rc = record_head(work, err);
+    return rc < 0 ? rc : checkpoint_work_compare(work, heads, &work->diverged, err);
 }
 
 static int look_at_remote(struct checkpoint_work *work, struct err *err)
@@ -141,8 +165,8 @@ static int look_at_remote(struct checkpoint_work *work, struct err *err)
         return err_errno(err, ENOMEM, "cannot look at the remote");
     int rc = look_at_head(work, err);
     if (rc == 0)
-        rc = open_parent(work, err);
-    return rc < 0 ? rc : 0;
+        rc = checkpoint_work_open_parent(work, err);
+    return rc;
 }
 
 static int read_line(struct checkpoint_work *work, struct err *err)
@@ -171,7 +195,7 @@ int checkpoint_work_is_current(struct checkpoint_work *work, struct err *err)
     if (rc < 0)
         return rc;
     return is_same(line.head, work->line.head) && is_same(line.parent, work->line.parent) &&
-           line.generation == work->line.generation;
+           line.generation == work->line.generation && line.token == work->line.token;
 }
 
 int checkpoint_work_look(struct checkpoint_work *work, struct err *err)

@@ -45,6 +45,8 @@ int checkpoint_work_cut(struct checkpoint_work *work, struct err *err)
     uint64_t token;
     int rc = attach(work, err);
     if (rc == 0)
+        rc = checkpoint_work_check_here(work, err);
+    if (rc == 0)
         rc = FAULT_POINT("checkpoint.attached", err);
     /* What the parent has of chunks that nobody changed is believed of the very one alone. */
     if (rc == 0)
@@ -66,20 +68,62 @@ static void fill_config(struct checkpoint_work *work)
 {
     struct checkpoint_config *config = &work->config;
     const char *node = work->node->id;
+    checkpoint_config_free(config);
     *config = (struct checkpoint_config){.generation = (uint64_t)work->line.generation + 1,
                                          .token = (uint64_t)work->line.token,
                                          .created_ns = clock_wall_ns(&work->node->clock)};
-    if (work->has_head && work->head.generation >= config->generation)
-        config->generation = work->head.generation + 1;
+    if (work->heads.generation >= config->generation)
+        config->generation = work->heads.generation + 1;
     (void)snprintf(config->volume, sizeof config->volume, "%s", work->row.volume.id);
     (void)snprintf(config->lineage, sizeof config->lineage, "%s", work->line.lineage);
     (void)snprintf(config->node, sizeof config->node, "%s", node);
+}
+
+static void make_tag(struct checkpoint_work *work)
+{
     struct checkpoint_tag tag = {.kind =
                                      work->diverged ? CHECKPOINT_TAG_DIVERGED : CHECKPOINT_TAG_KEPT,
-                                 .generation = config->generation};
-    memcpy(tag.volume, config->volume, sizeof tag.volume);
-    checkpoint_tag_node(node, tag.node);
+                                 .generation = work->config.generation};
+    memcpy(tag.volume, work->config.volume, sizeof tag.volume);
+    checkpoint_tag_node(work->node->id, tag.node);
     checkpoint_tag_format(&tag, work->tag);
+}
+
+/* An attempt before this one, of which nobody heard, comes through at this moment. */
+static int check_late(const struct checkpoint_work *work, const struct checkpoint_heads *heads,
+                      struct err *err)
+{
+    struct digest_text head = digest_format(&heads->head.digest);
+    if (!heads->has_head || !work->line.storing || strcmp(head.s, work->line.storing) != 0)
+        return 0;
+    return err_fail(err, ERR_CONFLICT,
+                    "an earlier attempt, which seemed to have failed, was stored "
+                    "meanwhile; the next one goes on from there");
+}
+
+/* checkpoint_write.choose: whether the head still is what it was when this began (I8); storing may
+ * have taken long. From here on the index may be in the remote, whatever is heard of it (I2). */
+static int choose(void *arg, const struct digest *index, const char **ret_tag, struct err *err)
+{
+    struct checkpoint_work *work = arg;
+    const char *volume = work->row.volume.id;
+    const struct digest_text digest = digest_format(index);
+    bool gone_on = false;
+    cleanup_checkpoint_heads struct checkpoint_heads now = {.lost = NULL};
+    int rc = workspace_line_heads(work->node, work->line.lineage, volume, checkpoint_work_ask, work,
+                                  &now, err);
+    if (rc == 0)
+        rc = check_late(work, &now, err);
+    if (rc == 0)
+        rc = checkpoint_work_compare(work, &now, &gone_on, err);
+    if (rc == 0)
+        rc = catalog_line_set_storing(work->node->catalog, volume, digest.s, err);
+    if (rc < 0)
+        return rc;
+    work->diverged = work->diverged || gone_on;
+    make_tag(work);
+    *ret_tag = work->tag;
+    return FAULT_POINT("checkpoint.chosen", err);
 }
 
 /* Of checkpoint_write: after the last read it is known whether all that was read is of the epoch.
@@ -149,6 +193,7 @@ int checkpoint_work_store(struct checkpoint_work *work, struct err *err)
     struct workspace_checkpoint_source chunks = {.epoch = &work->epoch, .whole = !work->parent};
     const struct checkpoint_source source = workspace_checkpoint_source(&chunks);
     fill_config(work);
+    checkpoint_written_free(&work->written);
     int rc = read_uuid(work, err);
     if (rc == 0)
         rc = fill_touched(work, err);
@@ -156,8 +201,13 @@ int checkpoint_work_store(struct checkpoint_work *work, struct err *err)
         return rc;
     const struct checkpoint_write write = {.remote = work->node->remote,
                                            .repository = work->repository,
-                                           .tag = work->tag,
+                                           .choose = choose,
+                                           .choose_arg = work,
                                            .parent = work->parent,
+                                           .after = work->has_before ? &work->before : NULL,
+                                           .avoid = work->avoid,
+                                           .always = work->lost_count > 0,
+                                           .ret_parent_lost = &work->parent_failed,
                                            .temp_fd = work->node->temp_fd,
                                            .key = work->node->trust_key,
                                            .config = work->config,
@@ -180,7 +230,7 @@ int checkpoint_work_record(struct checkpoint_work *work, struct err *err)
         .generation = (int64_t)work->config.generation,
         .node = (char *)node->id,
         .token = work->line.token,
-        .parent = work->parent ? (char *)workspace_line_base(&work->line) : NULL,
+        .parent = (char *)workspace_line_base(&work->line),
         .diverged = work->diverged,
         .reason = work->reason,
         .tag = work->tag,

@@ -6,6 +6,7 @@
 #include "workspace.h"
 #include "workspace_admission.h"
 #include "workspace_internal.h"
+#include "workspace_token.h"
 
 #include <string.h>
 
@@ -47,6 +48,8 @@ static int read_request(struct job *job, struct workspace_creation *ret, struct 
     if (rc == 0)
         rc = json_doc_opt_int(job_params(job), "size", what, &size, err);
     if (rc == 0)
+        rc = workspace_token_read(job_params(job), what, &request.token, err);
+    if (rc == 0)
         rc = check_size(size < 0 ? 0 : (uint64_t)size, err);
     if (rc == 0)
         rc = workspace_create_id(job, request.volume, err);
@@ -74,6 +77,8 @@ static int record(struct job *job, const struct workspace_creation *request, str
         rc = catalog_workspace_add(node->catalog, request->name, node->id, &volume, err);
         if (rc == 0 && request->parent)
             rc = catalog_line_set_parent(node->catalog, request->volume, request->parent, err);
+        if (rc == 0)
+            rc = workspace_token_set(node, request->name, request->volume, request->token, err);
         rc = catalog_end(node->catalog, rc, err);
     }
     workspace_admission_release(node, request->size);

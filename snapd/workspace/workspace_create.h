@@ -11,6 +11,7 @@ struct workspace_creation {
     char volume[VOLUME_ID_LEN + 1];
     const char *lineage; /* NULL: a line of its own */
     const char *parent;  /* digest of the checkpoint that it is made of; NULL: none */
+    int64_t token;       /* fencing token of its first writer; 0: none */
     /* Makes the directory of the volume, durably; can be repeated. */
     int (*make)(void *arg, struct node *node, const struct workspace_creation *creation,
                 struct err *err);

@@ -8,6 +8,7 @@
 #include "workspace_create.h"
 #include "workspace_internal.h"
 #include "workspace_line.h"
+#include "workspace_token.h"
 
 #include <string.h>
 #include <time.h>
@@ -96,6 +97,9 @@ static int make_fork(struct job *job, bool part, json_t **ret_result, struct err
     cleanup_fork struct fork fork = {.job = job, .asker = {.job = job}};
     struct workspace_creation creation = {.make = make, .arg = &fork, .part = part};
     int rc = workspace_job_name(job, &creation.name, err);
+    if (rc == 0)
+        rc = workspace_token_read(job_params(job), "the request for a workspace", &creation.token,
+                                  err);
     if (rc == 0)
         rc = workspace_create_id(job, creation.volume, err);
     if (rc == 0)

@@ -1,7 +1,7 @@
 /* workspace_fork.h - workspaces that are made of a checkpoint.
  *
- *   "workspace.fork"  {"name", "from"}    a new, detached workspace of the checkpoint's bytes, as
- *                                         large as that; metadata alone are fetched
+ *   "workspace.fork"  {"name", "from", "token"?}    a new, detached workspace of the checkpoint's
+ * bytes, as large as that; metadata alone are fetched
  *
  * `from` is "NAME" (its newest checkpoint), "NAME@CHECKPOINT", or the reference of a checkpoint,
  * "[HOST/]...volumes/LINEAGE@sha256:...", which any node with the same remote understands.

@@ -1,4 +1,6 @@
 #include "workspace.h"
+
+#include "catalog_checkpoint.h"
 #include "workspace_fetch.h"
 
 #include "workspace_internal.h"
@@ -121,6 +123,15 @@ static json_t *fetch_json(struct node *node, const struct catalog_workspace *wor
                      known && fetch.text[0] ? fetch.text : NULL);
 }
 
+/* Null: nobody has given it one. */
+static json_t *token_json(struct node *node, const struct catalog_volume *volume)
+{
+    struct err ignored = ERR_INIT;
+    cleanup_catalog_line struct catalog_line line = {0};
+    int rc = catalog_line_get(node->catalog, volume->id, &line, &ignored);
+    return rc == 0 && line.token > 0 ? json_integer(line.token) : json_null();
+}
+
 static json_t *describe(struct node *node, const struct catalog_workspace *workspace,
                         const struct look *look)
 {
@@ -129,15 +140,16 @@ static json_t *describe(struct node *node, const struct catalog_workspace *works
     struct clock_text created = clock_format(workspace->created_ns);
     json_t *device = status->device[0] ? json_string(status->device) : json_null();
     return json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:b, s:o, s:o, s:s}",
+        "{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:b, s:o, s:o, s:o, "
+        "s:s}",
         "name", workspace->name, "id", volume->id, "state", state_name(workspace, look), "size",
         (json_int_t)volume->size, "stored", (json_int_t)status->local, "filesystem",
         space_json(look), "path", workspace->mount.path, "read_only",
         workspace->mount.read_only || look->read_only, "device", device, "worker",
         worker_json(status), "waiting", "requests", (json_int_t)status->held, "seconds",
         (double)status->held_ns / (double)CLOCK_NS_PER_S, "lazy", status->absent > 0, "fetch",
-        fetch_json(node, workspace, status), "incident", incident_json(volume), "created",
-        created.s);
+        fetch_json(node, workspace, status), "token", token_json(node, volume), "incident",
+        incident_json(volume), "created", created.s);
 }
 
 static json_t *finish(struct node *node, const struct catalog_workspace *workspace,

@@ -45,6 +45,69 @@ int workspace_line_open(const struct node *node, const char *lineage, const char
     return 0;
 }
 
+/* Who looks at what the remote has. */
+struct looking {
+    struct node *node;
+    const char *lineage;
+    remote_progress stop;
+    void *stop_arg;
+};
+
+/* Whether it can be opened and is signed: 1, 0, or -errno. */
+static int is_sound(const struct looking *looking, const struct digest *digest, struct err *err)
+{
+    struct err why = ERR_INIT;
+    struct checkpoint *checkpoint = NULL;
+    cleanup_free char *repository = workspace_line_repository(looking->node, looking->lineage);
+    if (!repository)
+        return err_errno(err, ENOMEM, "cannot look at the remote");
+    const struct checkpoint_options options = {.remote = looking->node->remote,
+                                               .repository = repository};
+    int rc = checkpoint_open(&options, digest_format(digest).s, looking->stop, looking->stop_arg,
+                             &checkpoint, &why);
+    if (rc < 0)
+        return workspace_line_is_lost(&why) ? 0 : err_pass(err, rc, &why);
+    rc = checkpoint_config_verify(checkpoint_config_of(checkpoint), looking->node->trust_key, NULL);
+    checkpoint_free(checkpoint);
+    return rc == 0;
+}
+
+/* checkpoint_head_options.believe */
+static int believe(void *arg, const struct checkpoint_head *head, struct err *err)
+{
+    const struct looking *looking = arg;
+    struct err why = ERR_INIT;
+    struct digest_text digest = digest_format(&head->digest);
+    cleanup_catalog_checkpoint struct catalog_checkpoint known = {0};
+    int rc = catalog_checkpoint_get(looking->node->catalog, digest.s, &known, &why);
+    rc = err_found(err, rc, &why);
+    return rc != 0 ? rc : is_sound(looking, &head->digest, err);
+}
+
+int workspace_line_heads(struct node *node, const char *lineage, const char *volume,
+                         remote_progress stop, void *arg, struct checkpoint_heads *ret,
+                         struct err *err)
+{
+    struct looking looking = {node, lineage, stop, arg};
+    cleanup_free char *repository = workspace_line_repository(node, lineage);
+    if (!repository)
+        return err_errno(err, ENOMEM, "cannot look at the remote");
+    const struct checkpoint_head_options options = {.remote = node->remote,
+                                                    .repository = repository,
+                                                    .volume = volume,
+                                                    .stop = stop,
+                                                    .stop_arg = arg,
+                                                    .believe = node->trust_key ? believe : NULL,
+                                                    .believe_arg = &looking};
+    return checkpoint_head_look(&options, ret, err);
+}
+
+bool workspace_line_is_lost(const struct err *failure)
+{
+    return failure->code == ERR_NOT_FOUND || failure->code == ERR_DIGEST ||
+           failure->code == ERR_DAMAGED;
+}
+
 const char *workspace_line_base(const struct catalog_line *line)
 {
     return line->head ? line->head : catalog_line_is_open(line) ? NULL : line->parent;

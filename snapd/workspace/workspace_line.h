@@ -7,6 +7,7 @@
 #pragma once
 
 #include "catalog_checkpoint.h"
+#include "checkpoint_head.h"
 #include "checkpoint_walk.h"
 #include "node.h"
 #include "volume_json.h"
@@ -21,6 +22,14 @@ char *workspace_line_reference(const struct node *node, const char *lineage,
  * lineage. */
 int workspace_line_open(const struct node *node, const char *lineage, const char *digest,
                         remote_progress stop, void *arg, struct checkpoint **ret, struct err *err);
+/* Whether a failure to open or read a checkpoint says that the remote has lost or damaged it, which
+ * no repeat mends. */
+bool workspace_line_is_lost(const struct err *failure);
+/* What the remote has of a volume. Where there is a key, a checkpoint that this node does not know
+ * is taken for one only when its signature is right. The caller frees. */
+int workspace_line_heads(struct node *node, const char *lineage, const char *volume,
+                         remote_progress stop, void *arg, struct checkpoint_heads *ret,
+                         struct err *err);
 /* The digest of the checkpoint that the next one of a volume stands on: its head, or what it was
  * made of. NULL: it has none. */
 const char *workspace_line_base(const struct catalog_line *line);

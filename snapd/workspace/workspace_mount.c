@@ -5,6 +5,7 @@
 #include "workspace_disk.h"
 #include "workspace_internal.h"
 #include "workspace_path.h"
+#include "workspace_token.h"
 #include "workspace_view.h"
 
 #include <string.h>
@@ -13,6 +14,7 @@ struct request {
     const char *name;
     const char *path;
     bool read_only;
+    int64_t token; /* 0: none */
 };
 
 static int read_request(struct job *job, struct request *ret, struct err *err)
@@ -24,6 +26,8 @@ static int read_request(struct job *job, struct request *ret, struct err *err)
         rc = json_doc_get_str(job_params(job), "path", what, &request.path, err);
     if (rc == 0)
         rc = json_doc_opt_bool(job_params(job), "read_only", what, &request.read_only, err);
+    if (rc == 0)
+        rc = workspace_token_read(job_params(job), what, &request.token, err);
     if (rc == 0)
         *ret = request;
     return rc;
@@ -61,12 +65,14 @@ static int check_wish(const struct catalog_workspace *row, const char *path, boo
 }
 
 static int write_wish(struct node *node, const struct catalog_workspace *row,
-                      const struct catalog_mount *mount, struct err *err)
+                      const struct catalog_mount *mount, int64_t token, struct err *err)
 {
     int rc = catalog_begin(node->catalog, err);
     if (rc < 0)
         return rc;
-    rc = catalog_mount_add(node->catalog, mount, err);
+    rc = workspace_token_set(node, row->name, row->volume.id, token, err);
+    if (rc == 0)
+        rc = catalog_mount_add(node->catalog, mount, err);
     /* One that was half unmounted has let go of its last holder by now. */
     if (rc == 0 && row->volume.state == CATALOG_VOLUME_DETACHING)
         rc = catalog_volume_set_state(node->catalog, row->volume.id, CATALOG_VOLUME_DETACHED, err);
@@ -77,16 +83,16 @@ static int write_wish(struct node *node, const struct catalog_workspace *row,
 
 /* From here on the row says where it is to be mounted. */
 static int record(struct job *job, const struct catalog_workspace *row, const char *path,
-                  bool read_only, struct err *err)
+                  const struct request *request, struct err *err)
 {
     struct node *node = job_node(job);
     const struct catalog_mount mount = {
-        .volume = row->volume.id, .path = (char *)path, .read_only = read_only};
+        .volume = row->volume.id, .path = (char *)path, .read_only = request->read_only};
     int rc = 0;
     if (row->volume.state == CATALOG_VOLUME_DETACHING)
         rc = volumes_detach(node->volumes, row->volume.id, 0, err);
     if (rc == 0)
-        rc = write_wish(node, row, &mount, err);
+        rc = write_wish(node, row, &mount, request->token, err);
     return rc < 0 ? err_wrap(err, rc, "cannot mount workspace %s", row->name) : 0;
 }
 
@@ -169,6 +175,9 @@ static int mount_row(struct job *job, const struct request *request,
 {
     cleanup_free char *path = NULL;
     int rc = check_state(row, err);
+    if (rc == 0 && request->read_only && request->token)
+        rc = err_fail(err, ERR_INVALID,
+                      "a fencing token is for who writes, not for a read-only mount");
     if (rc == 0 && workspace_is_view(row->name) && !request->read_only)
         rc = err_fail(err, ERR_INVALID, "the view %s can be mounted read-only alone", row->name);
     if (rc == 0)
@@ -178,18 +187,27 @@ static int mount_row(struct job *job, const struct request *request,
     if (rc < 0)
         return rc;
     if (row->wanted)
+        rc = workspace_token_set(job_node(job), row->name, row->volume.id, request->token, err);
+    if (rc < 0)
+        return rc;
+    if (row->wanted)
         return repeat(job, row, err);
-    rc = record(job, row, path, request->read_only, err);
+    rc = record(job, row, path, request, err);
     return rc < 0 ? rc : fulfil(job, row->name, true, err);
+}
+
+static int mount_as(struct job *job, const struct request *request, struct err *err)
+{
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    int rc = catalog_workspace_get(job_node(job)->catalog, request->name, &row, err);
+    return rc == 0 ? mount_row(job, request, &row, err) : rc;
 }
 
 int workspace_mount_at(struct job *job, const char *name, const char *path, bool read_only,
                        struct err *err)
 {
-    const struct request request = {name, path, read_only};
-    cleanup_catalog_workspace struct catalog_workspace row = {0};
-    int rc = catalog_workspace_get(job_node(job)->catalog, name, &row, err);
-    return rc == 0 ? mount_row(job, &request, &row, err) : rc;
+    const struct request request = {name, path, read_only, 0};
+    return mount_as(job, &request, err);
 }
 
 static int mount(struct job *job, json_t **ret_result, struct err *err)
@@ -198,9 +216,11 @@ static int mount(struct job *job, json_t **ret_result, struct err *err)
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = read_request(job, &request, err);
     if (rc == 0)
+        rc = workspace_token_look(job, request.name, request.token, err);
+    if (rc == 0)
         rc = workspace_job_claim(job, request.name, &claim, err);
     if (rc == 0)
-        rc = workspace_mount_at(job, request.name, request.path, request.read_only, err);
+        rc = mount_as(job, &request, err);
     return rc < 0 ? workspace_job_failed(job, request.name, rc, err)
                   : workspace_job_result(job, request.name, ret_result, err);
 }

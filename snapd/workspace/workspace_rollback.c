@@ -7,6 +7,7 @@
 #include "workspace_fork.h"
 #include "workspace_internal.h"
 #include "workspace_line.h"
+#include "workspace_token.h"
 
 #include <string.h>
 #include <time.h>
@@ -20,6 +21,7 @@ struct rollback {
     struct job *job;
     struct job_asker asker;
     const char *name;
+    int64_t token; /* fencing token of who writes from then on; 0: none */
     struct workspace_source source;
     struct checkpoint *checkpoint;
     struct catalog_workspace row;
@@ -45,6 +47,9 @@ static int read_request(struct rollback *rollback, struct err *err)
     if (rc == 0)
         rc = json_doc_get_str(job_params(rollback->job), "checkpoint",
                               "the request to roll a workspace back", &checkpoint, err);
+    if (rc == 0)
+        rc = workspace_token_read(job_params(rollback->job), "the request to roll a workspace back",
+                                  &rollback->token, err);
     if (rc < 0)
         return rc;
     if (asprintf(&text, "%s@%s", rollback->name, checkpoint) < 0) {
@@ -296,12 +301,17 @@ static int run(struct job *job, json_t **ret_result, struct err *err)
     int rc = read_request(&rollback, err);
     if (rc == 0)
         rc = open_checkpoint(&rollback, err);
+    if (rc == 0)
+        rc = workspace_token_look(job, rollback.name, rollback.token, err);
     if (rollback.name && (rc == 0 || job_is_repeated(job))) {
         int claimed = workspace_job_claim(job, rollback.name, &claim, rc == 0 ? err : NULL);
         rc = rc == 0 ? claimed : rc;
     }
     if (rc == 0)
         rc = read_row(&rollback, err);
+    if (rc == 0)
+        rc = workspace_token_set(job_node(job), rollback.name, rollback.row.volume.id,
+                                 rollback.token, err);
     if (rc == 0)
         rc = put_back(&rollback, err);
     if (rc == 0)

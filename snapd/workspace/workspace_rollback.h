@@ -1,6 +1,6 @@
 /* workspace_rollback.h - a workspace as it was at a checkpoint.
  *
- *   "workspace.rollback"  {"name", "checkpoint"}
+ *   "workspace.rollback"  {"name", "checkpoint", "token"?}     token: workspace_token.h
  *
  * One that is mounted is unmounted, put back, and mounted again at its path; in use it is a
  * conflict that names the processes, and nothing has changed. What it is now is kept before: a

@@ -84,19 +84,27 @@ static int pass_manifest_put(struct remote *remote, const char *repository, cons
          progress, arg, missing);
 }
 
-static int pass_manifest_swap(struct remote *remote, const char *repository, const char *tag,
-                              const struct digest *expected, const char *media_type,
+static int pass_manifest_swap(struct remote *remote, const char *repository,
+                              const struct remote_choice *choice, const char *media_type,
                               const void *bytes, size_t len, remote_progress progress, void *arg,
-                              struct err *err)
+                              struct remote_missing *missing, struct err *err)
 {
-    PASS(manifest_swap, tag, err, repository, tag, expected, media_type, bytes, len, progress, arg);
+    PASS(manifest_swap, "", err, repository, choice, media_type, bytes, len, progress, arg,
+         missing);
+}
+
+static int pass_tags_list(struct remote *remote, const char *repository, remote_progress progress,
+                          void *arg, struct remote_tags *ret, struct err *err)
+{
+    PASS(tags_list, "", err, repository, progress, arg, ret);
 }
 
 /* Without what checkpoints do not use. */
 #define COMMON_OPS                                                                                 \
     .blob_stat = pass_blob_stat, .blob_put = pass_blob_put, .blob_get = pass_blob_get,             \
     .blob_read = pass_blob_read, .blob_probe = pass_blob_probe, .manifest_get = pass_manifest_get, \
-    .manifest_stat = pass_manifest_stat, .manifest_put = pass_manifest_put
+    .manifest_stat = pass_manifest_stat, .manifest_put = pass_manifest_put,                        \
+    .tags_list = pass_tags_list
 
 static const struct remote_ops all_ops = {COMMON_OPS, .manifest_swap = pass_manifest_swap};
 static const struct remote_ops swapless_ops = {COMMON_OPS};

@@ -50,11 +50,12 @@ static void the_remote_fails(void **state)
     for (int at = 1;; at++) {
         struct checkpoint_site *site;
         assert_int_equal(checkpoint_site_setup((void **)&site), 0);
-        site->write.swap = at % 2; /* the last requests are others */
+        hook_remote_free(&site->hook);
+        site->hook.swapless = at % 2; /* the last requests are others */
+        (void)hook_remote_init(&site->hook, site->oci);
         prepare(site);
         const struct digest before = site->written.digest;
         struct err err = ERR_INIT;
-        site->write.expected = &before;
         site->hook.calls = 0;
         site->hook.fail_at = at;
         int rc = checkpoint_site_try(site, &err);
@@ -69,7 +70,7 @@ static void the_remote_fails(void **state)
                 assert_repeat_works(site);
             } else { /* the tag was put, and looking at it failed */
                 assert_null(strstr(err.text, "manifest_put"));
-                assert_false(site->write.swap);
+                assert_true(site->hook.swapless);
             }
         }
         assert_int_equal(checkpoint_site_teardown((void **)&site), 0);
@@ -106,15 +107,16 @@ int __wrap_fault_hit(const struct fault_point *point, struct err *err)
     return rc;
 }
 
-static void fail_at_point(const char *name, int hit, bool swap)
+static void fail_at_point(const char *name, int hit, bool swapless)
 {
     struct checkpoint_site *site;
     struct err err = ERR_INIT;
     assert_int_equal(checkpoint_site_setup((void **)&site), 0);
+    hook_remote_free(&site->hook);
+    site->hook.swapless = swapless;
+    (void)hook_remote_init(&site->hook, site->oci);
     prepare(site);
     const struct digest before = site->written.digest;
-    site->write.swap = swap;
-    site->write.expected = &before;
     fault_in = hit;
     fault_name = name;
     int rc = checkpoint_site_try(site, &err);

@@ -14,6 +14,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define VOLUME "0123456789ab"
 #define REPO   "volumes/0123456789ab"
@@ -106,18 +107,44 @@ static struct digest put(struct site *site, const char *tag, uint64_t generation
     return digest;
 }
 
-static void expect(struct site *site, const struct digest *wanted, unsigned skipped)
+static int believe(void *arg, const struct checkpoint_head *head, struct err *err)
 {
-    struct checkpoint_head head;
+    (void)err;
+    return strcmp(head->tag.node, arg) != 0;
+}
+
+/* What a look finds; `liar` (NULL: nobody) is a node that is not believed. */
+static void look(struct site *site, const char *liar, struct checkpoint_heads *ret)
+{
+    const struct checkpoint_head_options options = {.remote = site->remote,
+                                                    .repository = REPO,
+                                                    .volume = VOLUME,
+                                                    .believe = liar ? believe : NULL,
+                                                    .believe_arg = (void *)liar};
     struct err err = ERR_INIT;
-    unsigned found_skipped = 99;
-    int rc =
-        checkpoint_head_find(site->remote, REPO, VOLUME, NULL, NULL, &head, &found_skipped, &err);
-    ok(rc, &err);
-    assert_int_equal(rc, wanted != NULL);
-    assert_int_equal(found_skipped, skipped);
+    ok(checkpoint_head_look(&options, ret, &err), &err);
+}
+
+static void expect(struct site *site, const struct digest *wanted, unsigned lost)
+{
+    cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
+    look(site, NULL, &heads);
+    assert_int_equal(heads.has_head, wanted != NULL);
+    assert_int_equal(heads.lost_count, lost);
     if (wanted)
-        assert_true(digest_equal(&head.digest, wanted));
+        assert_true(digest_equal(&heads.head.digest, wanted));
+}
+
+/* A tag is lost, and how far generations are taken. */
+static void expect_lost(const struct checkpoint_heads *heads, const char *tag)
+{
+    char text[CHECKPOINT_TAG_MAX] = "";
+    for (size_t i = 0; i < heads->lost_count; i++) {
+        checkpoint_tag_format(&heads->lost[i], text);
+        if (strcmp(text, tag) == 0)
+            return;
+    }
+    fail_msg("%s is not lost", tag);
 }
 
 static void test_the_newest_of_a_node(void **state)
@@ -135,6 +162,11 @@ static void test_the_newest_of_a_node(void **state)
     expect(site, &tenth, 0);
     struct digest live = put(site, VOLUME "-live-n", 11, 0, &tenth);
     expect(site, &live, 0);
+    cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
+    look(site, NULL, &heads);
+    assert_int_equal(heads.generation, 99);
+    assert_string_equal(heads.head.node, "n");
+    assert_true(heads.head.has_parent);
 }
 
 /* A fencing token beats every generation; of equal ones the digest decides, for all who look. */
@@ -151,22 +183,101 @@ static void test_several_nodes(void **state)
     expect(site, higher ? &equal : &fenced, 0);
 }
 
-/* A tag of ours that names something else is passed over, and counted. */
-static void test_tags_that_lie(void **state)
+/* Whoever has been given the highest token counts, also when he diverged. */
+static void test_the_highest_token(void **state)
 {
     struct site *site = *state;
+    cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
+    look(site, NULL, &heads);
+    assert_false(heads.has_writer);
+    assert_int_equal(heads.generation, 0);
+    struct digest head = put(site, VOLUME "-g7-n1", 7, 3, NULL);
+    struct digest other = put(site, VOLUME "-d8-n2", 8, UINT64_C(0x7fffffffffffffff), &head);
+    checkpoint_head_free(&heads);
+    look(site, NULL, &heads);
+    assert_true(digest_equal(&heads.head.digest, &head));
+    assert_true(digest_equal(&heads.writer.digest, &other));
+    assert_true(heads.writer.token == INT64_MAX);
+    assert_int_equal(heads.generation, 8);
+    assert_int_equal(heads.lost_count, 0);
+}
+
+static void put_other(struct site *site, const char *tag)
+{
     struct err err = ERR_INIT;
     struct checkpoint_root_manifest manifest = {.config = {.size = 2}, .root = {.size = 4}};
     cleanup_free char *bytes = NULL;
     size_t len;
-    struct digest first = put(site, VOLUME "-g1-n", 1, 0, NULL);
-    (void)put(site, VOLUME "-g9-liar", 8, 0, NULL);
-    expect(site, &first, 1);
     assert_int_equal(digest_bytes("{}", 2, &manifest.config.digest, NULL), 0);
     assert_int_equal(digest_bytes("root", 4, &manifest.root.digest, NULL), 0);
     ok(checkpoint_root_encode(&manifest, &bytes, &len, &err), &err);
-    ok(remote_manifest_put(site->remote, REPO, VOLUME "-live-other", NULL, bytes, len, &err), &err);
+    ok(remote_manifest_put(site->remote, REPO, tag, NULL, bytes, len, &err), &err);
+}
+
+/* A tag of ours that names something else is told, and the one before it is looked at. */
+static void test_tags_that_lie(void **state)
+{
+    struct site *site = *state;
+    cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
+    struct digest first = put(site, VOLUME "-g1-n", 1, 0, NULL);
+    (void)put(site, VOLUME "-g9-liar", 8, 0, NULL);
+    expect(site, &first, 1);
+    put_other(site, VOLUME "-live-other");
     expect(site, &first, 2);
+    struct digest second = put(site, VOLUME "-g3-liar", 3, 0, NULL);
+    put_other(site, VOLUME "-d12-liar");
+    look(site, NULL, &heads);
+    assert_true(digest_equal(&heads.head.digest, &second));
+    assert_int_equal(heads.lost_count, 3);
+    expect_lost(&heads, VOLUME "-g9-liar");
+    expect_lost(&heads, VOLUME "-live-other");
+    expect_lost(&heads, VOLUME "-d12-liar");
+    assert_int_equal(heads.generation, 12);
+}
+
+/* The newest ones of a node are looked at until one can be read, but not for ever. */
+static void test_many_lost_ones(void **state)
+{
+    struct site *site = *state;
+    struct digest first = put(site, VOLUME "-g1-n", 1, 0, NULL);
+    for (int i = 2; i < 2 + CHECKPOINT_HEAD_BACK; i++) {
+        char tag[64];
+        (void)snprintf(tag, sizeof tag, VOLUME "-g%d-n", i);
+        put_other(site, tag);
+    }
+    expect(site, &first, CHECKPOINT_HEAD_BACK);
+    put_other(site, VOLUME "-g99-n");
+    expect(site, NULL, CHECKPOINT_HEAD_BACK + 1);
+}
+
+/* Whom the caller does not believe is lost, and his token counts for nothing. */
+static void test_who_is_not_believed(void **state)
+{
+    struct site *site = *state;
+    cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
+    struct digest first = put(site, VOLUME "-g1-n", 1, 0, NULL);
+    (void)put(site, VOLUME "-g9-liar", 9, 7, NULL);
+    look(site, "liar", &heads);
+    assert_true(digest_equal(&heads.head.digest, &first));
+    assert_int_equal(heads.writer.token, 0);
+    assert_int_equal(heads.lost_count, 1);
+    expect_lost(&heads, VOLUME "-g9-liar");
+}
+
+/* The tag is there and its manifest is not: lost. Gone between two looks: removed. */
+static void test_a_manifest_is_gone(void **state)
+{
+    struct site *site = *state;
+    struct err err = ERR_INIT;
+    struct digest first = put(site, VOLUME "-g1-n", 1, 0, NULL);
+    struct digest second = put(site, VOLUME "-g2-n", 2, 0, &first);
+    const char *blob = digest_hex(&second).s;
+    char path[128];
+    (void)snprintf(path, sizeof path, "remote/blobs/sha256/%s", blob);
+    assert_int_equal(unlink(scratch_path(site->scratch, path)), 0);
+    expect(site, &first, 1);
+    ok(remote_tag_delete(site->remote, REPO, VOLUME "-g2-n", NULL, NULL, NULL, &err), &err);
+    expect(site, &first, 0);
 }
 
 int main(void)
@@ -174,7 +285,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_newest_of_a_node, setup, teardown),
         cmocka_unit_test_setup_teardown(test_several_nodes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_highest_token, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tags_that_lie, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_lost_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_who_is_not_believed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_manifest_is_gone, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,7 +137,6 @@ static void in_a_registry(void **state)
     hook_remote_free(&site->hook);
     site->hook.swapless = true;
     (void)hook_remote_init(&site->hook, remote);
-    site->write.swap = true; /* which it does not have */
     run_chain(site, 3);
     collect_between(site, path);
     remote_close(remote);

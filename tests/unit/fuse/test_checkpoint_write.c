@@ -264,50 +264,119 @@ static void it_is_signed(void **state)
     assert_int_equal(err.code, ERR_DENIED);
 }
 
-/* Where a tag names something else meanwhile. */
-static void compare_and_swap(void **state)
+/* Who chooses the tag. */
+struct chooser {
+    struct checkpoint_site *site;
+    const char *tag;
+    bool refuses;
+    unsigned asked;
+    struct digest index; /* that it was told of */
+};
+
+static int choose(void *arg, const struct digest *index, const char **ret_tag, struct err *err)
 {
-    struct checkpoint_site *site = *state;
-    struct err err = ERR_INIT;
-    struct digest first;
+    struct chooser *chooser = arg;
     struct digest now;
-    site->write.swap = true;
-    checkpoint_site_fill(site, 1, 1);
-    checkpoint_site_write(site);
-    first = site->written.digest;
-    site->write.expected = &first;
-    checkpoint_site_fill(site, 1, 2);
-    checkpoint_site_write(site);
-    const struct digest second = site->written.digest;
-    checkpoint_site_fill(site, 1, 3);
-    assert_true(checkpoint_site_try(site, &err) < 0);
-    assert_int_equal(err.code, ERR_CONFLICT);
-    site->write.expected = NULL;
-    err_clear(&err);
-    assert_true(checkpoint_site_try(site, &err) < 0);
-    assert_int_equal(err.code, ERR_CONFLICT);
-    assert_true(checkpoint_site_tag(site, &now));
-    assert_true(digest_equal(&now, &second));
-    site->write.tag = "0123456789ab-d3-node-a"; /* it is kept under another tag */
-    checkpoint_site_write(site);
-    site->write.tag = SITE_TAG;
-    assert_true(checkpoint_site_tag(site, &now));
-    assert_true(digest_equal(&now, &second));
+    chooser->asked++;
+    chooser->index = *index;
+    (void)checkpoint_site_tag(chooser->site, &now); /* it may look */
+    if (chooser->refuses)
+        return err_fail(err, ERR_CONFLICT, "somebody else has gone on");
+    *ret_tag = chooser->tag;
+    return 0;
 }
 
-/* A registry has no such operation: the tag is put. */
-static void no_swap(void **state)
+static bool names(struct checkpoint_site *site, const char *tag, const struct digest *digest)
+{
+    struct remote_manifest_stat stat;
+    struct err err = ERR_INIT;
+    return remote_manifest_stat(site->oci, SITE_REPOSITORY, tag, NULL, NULL, &stat, &err) == 0 &&
+           digest_equal(&stat.digest, digest);
+}
+
+/* The tag is chosen last of all; a kept one is never taken from another index, a live one is. */
+static void compare_and_swap(struct checkpoint_site *site)
+{
+    static const char kept[] = "0123456789ab-g3-node-a";
+    struct err err = ERR_INIT;
+    struct chooser chooser = {.site = site, .tag = SITE_TAG};
+    site->write.choose = choose;
+    site->write.choose_arg = &chooser;
+    for (uint32_t i = 1; i < 3; i++) {
+        checkpoint_site_fill(site, 1, i);
+        checkpoint_site_write(site);
+        assert_true(digest_equal(&chooser.index, &site->written.digest));
+        assert_true(names(site, SITE_TAG, &site->written.digest));
+    }
+    assert_int_equal(chooser.asked, 2);
+    chooser.tag = kept;
+    checkpoint_site_fill(site, 1, 3);
+    checkpoint_site_write(site);
+    const struct digest third = site->written.digest;
+    assert_true(names(site, kept, &third));
+    checkpoint_site_fill(site, 1, 4);
+    assert_true(checkpoint_site_try(site, &err) < 0);
+    assert_int_equal(err.code, ERR_EXISTS);
+    err_clear(&err);
+    chooser.refuses = true;
+    assert_true(checkpoint_site_try(site, &err) < 0);
+    assert_int_equal(err.code, ERR_CONFLICT);
+    assert_true(names(site, kept, &third));
+    chooser.refuses = false;
+    chooser.tag = "0123456789ab-d3-node-a"; /* it is kept under another tag */
+    checkpoint_site_write(site);
+    assert_true(names(site, chooser.tag, &site->written.digest));
+    assert_true(names(site, kept, &third));
+}
+
+static void compare_and_swap_in_one_step(void **state)
+{
+    compare_and_swap(*state);
+}
+
+/* A registry has no such operation. */
+static void compare_and_swap_in_two(void **state)
 {
     struct checkpoint_site *site = *state;
     hook_remote_free(&site->hook);
     site->hook.swapless = true;
     (void)hook_remote_init(&site->hook, site->oci);
-    site->write.swap = true;
-    for (uint32_t i = 1; i < 4; i++) {
-        checkpoint_site_fill(site, 1, i);
-        checkpoint_site_write(site);
-        checkpoint_site_compare(site);
-    }
+    compare_and_swap(site);
+}
+
+/* One that cannot be built on is what comes before all the same; its packs are never named, also
+ * where the same bytes would make them again. */
+static void without_the_parent(void **state)
+{
+    struct checkpoint_site *site = *state;
+    struct err err = ERR_INIT;
+    for (uint32_t i = 0; i < 40; i++)
+        checkpoint_site_fill(site, i, 2 * i + 1);
+    checkpoint_site_write(site);
+    struct checkpoint *lost = steal_ptr(site->head);
+    const struct digest before = *checkpoint_digest(lost);
+    site->write.after = &before;
+    site->write.avoid = lost;
+    site->write.always = true;
+    site->plain = true;
+    for (uint64_t i = 0; i < site->size / VOLUME_CHUNK; i++)
+        site->dirty[i] = true;
+    if (checkpoint_site_try(site, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_true(checkpoint_config_of(site->head)->has_parent);
+    assert_true(digest_equal(&checkpoint_config_of(site->head)->parent, &before));
+    assert_true(digest_equal(&checkpoint_index_of(site->head)->parent, &before));
+    size_t count;
+    size_t old_count;
+    const struct pack *packs = checkpoint_packs_of(site->head, &count);
+    const struct pack *old_packs = checkpoint_packs_of(lost, &old_count);
+    assert_int_equal(count, 2);
+    assert_int_equal(old_count, 2);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < old_count; j++)
+            assert_false(digest_equal(&packs[i].digest, &old_packs[j].digest));
+    checkpoint_site_compare(site);
+    checkpoint_free(lost);
 }
 
 /* With so few digits many packs are alike, the parent's among them. */
@@ -352,8 +421,9 @@ int main(void)
         with_site(many_leaves),
         with_site(more_packs_than_a_list_has),
         with_site(it_is_signed),
-        with_site(compare_and_swap),
-        with_site(no_swap),
+        with_site(compare_and_swap_in_one_step),
+        with_site(compare_and_swap_in_two),
+        with_site(without_the_parent),
         with_site(digits_that_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

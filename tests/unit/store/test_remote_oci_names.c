@@ -26,11 +26,41 @@ static void push(struct remote *remote, struct store_fixture *fixture, const cha
     assert_ok(remote_oci_fixture_push(remote, fixture, "a", tag, image, &err), err);
 }
 
+/* A tag that is swapped for a manifest if it names what is expected. */
+struct swap {
+    struct remote *remote;
+    const char *tag;
+    const struct digest *expected; /* NULL: nothing */
+};
+
+static int choose(void *arg, const char **ret_tag, bool *ret_claim, struct err *err)
+{
+    const struct swap *swap = arg;
+    struct remote_manifest_stat stat;
+    struct err missing = ERR_INIT;
+    int rc = remote_manifest_stat(swap->remote, "a", swap->tag, NULL, NULL, &stat, &missing);
+    int found = err_found(err, rc, &missing);
+    if (found < 0)
+        return found;
+    if (found != (swap->expected != NULL) || (found && !digest_equal(&stat.digest, swap->expected)))
+        return err_fail(err, ERR_CONFLICT, "%s is not as was expected", swap->tag);
+    *ret_tag = swap->tag;
+    *ret_claim = false;
+    return 0;
+}
+
+static int swap_bytes(struct remote *remote, const char *tag, const struct digest *expected,
+                      const void *bytes, size_t len, struct err *err)
+{
+    struct swap swap = {remote, tag, expected};
+    const struct remote_choice choice = {choose, &swap};
+    return remote_manifest_swap(remote, "a", &choice, NULL, bytes, len, NULL, NULL, NULL, err);
+}
+
 static int swap(struct remote *remote, const char *tag, const struct digest *expected,
                 const struct sample_image *image, struct err *err)
 {
-    return remote_manifest_swap(remote, "a", tag, expected, NULL, image ? image->bytes : NULL,
-                                image ? image->len : 0, NULL, NULL, err);
+    return swap_bytes(remote, tag, expected, image->bytes, image->len, err);
 }
 
 /* The digest that a tag stands for is this one; NULL: there is no such tag. */
@@ -72,12 +102,11 @@ static void test_compare_and_swap(void **state)
     cleanup_sample_image struct sample_image two = remote_oci_fixture_image(fixture, "two\n");
     cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
     assert_ok(remote_oci_fixture_push_blobs(remote, fixture, "a", &one, &err), err);
-    assert_fails(swap(remote, "head", &one.manifest, &one, &err), err, ERR_CONFLICT,
-                 "names nothing");
+    assert_fails(swap(remote, "head", &one.manifest, &one, &err), err, ERR_CONFLICT, "as was");
     stands_for(remote, "head", NULL);
     assert_ok(swap(remote, "head", NULL, &one, &err), err);
     stands_for(remote, "head", &one.manifest);
-    assert_fails(swap(remote, "head", NULL, &one, &err), err, ERR_CONFLICT, "not nothing");
+    assert_fails(swap(remote, "head", NULL, &one, &err), err, ERR_CONFLICT, "as was");
     assert_fails(swap(remote, "head", &one.manifest, &two, &err), err, ERR_REFUSED,
                  "which is not there");
     stands_for(remote, "head", &one.manifest);
@@ -86,13 +115,40 @@ static void test_compare_and_swap(void **state)
     assert_ok(swap(remote, "head", &one.manifest, &two, &err), err);
     stands_for(remote, "head", &two.manifest);
     tools_see(fixture, (const char *const[]){"head"}, 1);
-    /* Nothing is a value on both sides. */
-    assert_fails(swap(remote, "head", &one.manifest, NULL, &err), err, ERR_CONFLICT, "as was");
-    assert_ok(swap(remote, "head", &two.manifest, NULL, &err), err);
-    stands_for(remote, "head", NULL);
-    assert_ok(swap(remote, "head", NULL, NULL, &err), err);
-    tools_see(fixture, NULL, 0);
     assert_fails(swap(remote, "no tag", NULL, &one, &err), err, ERR_INVALID, "is not a tag");
+}
+
+/* A tag that is chosen and claimed stays with what it names. */
+static int claim(void *arg, const char **ret_tag, bool *ret_claim, struct err *err)
+{
+    (void)err;
+    *ret_tag = arg;
+    *ret_claim = true;
+    return 0;
+}
+
+static void test_choice_that_claims(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct err err = ERR_INIT;
+    cleanup_sample_image struct sample_image one = remote_oci_fixture_image(fixture, "one\n");
+    cleanup_sample_image struct sample_image two = remote_oci_fixture_image(fixture, "two\n");
+    cleanup_remote struct remote *remote = remote_oci_fixture_open(fixture);
+    const struct remote_choice head = {claim, (void *)"head"};
+    const struct remote_choice bad = {claim, (void *)"no tag"};
+    assert_ok(remote_oci_fixture_push_blobs(remote, fixture, "a", &one, &err), err);
+    assert_ok(remote_oci_fixture_push_blobs(remote, fixture, "a", &two, &err), err);
+    for (int i = 0; i < 2; i++)
+        assert_ok(remote_manifest_swap(remote, "a", &head, NULL, one.bytes, one.len, NULL, NULL,
+                                       NULL, &err),
+                  err);
+    assert_fails(
+        remote_manifest_swap(remote, "a", &head, NULL, two.bytes, two.len, NULL, NULL, NULL, &err),
+        err, ERR_EXISTS, "another image");
+    stands_for(remote, "head", &one.manifest);
+    assert_fails(
+        remote_manifest_swap(remote, "a", &bad, NULL, two.bytes, two.len, NULL, NULL, NULL, &err),
+        err, ERR_INVALID, "is not a tag");
 }
 
 enum {
@@ -122,8 +178,7 @@ static int count_one(struct remote *remote)
         "{\"annotations\":{\"by\":\"%d\",\"value\":\"%d\"},\"manifests\":[],\"mediaType\":"
         "\"" OCI_MEDIA_INDEX "\",\"schemaVersion\":2}",
         (int)getpid(), value + 1);
-    if (remote_manifest_swap(remote, "a", "counter", is_first ? NULL : &now.digest, NULL, next,
-                             strlen(next), NULL, NULL, &err) == 0)
+    if (swap_bytes(remote, "counter", is_first ? NULL : &now.digest, next, strlen(next), &err) == 0)
         return 1;
     if (err.code != ERR_CONFLICT)
         fprintf(stderr, "%s\n", err.text);
@@ -332,7 +387,8 @@ static void test_the_wait_for_the_lock_can_be_ended(void **state)
     push(remote, fixture, "s1", &one);
     cleanup_fd int lock = openat(fixture->scratch->fd, "r/.varve/lock", O_RDWR | O_CLOEXEC);
     assert_int_equal(flock(lock, LOCK_EX), 0);
-    for (int i = 0; i < 5; i++) {
+    const struct remote_choice s1 = {claim, (void *)"s1"};
+    for (int i = 0; i < 4; i++) {
         int asked = 0;
         int rc;
         if (i == 0)
@@ -343,9 +399,8 @@ static void test_the_wait_for_the_lock_can_be_ended(void **state)
             rc = remote_manifest_put_or_stop(remote, "a", "s2", NULL, one.bytes, one.len,
                                              stop_at_third, &asked, NULL, &err);
         else
-            rc = remote_manifest_swap(remote, "a", "s1", &one.manifest, NULL,
-                                      i == 3 ? one.bytes : NULL, one.len, stop_at_third, &asked,
-                                      &err);
+            rc = remote_manifest_swap(remote, "a", &s1, NULL, one.bytes, one.len, stop_at_third,
+                                      &asked, NULL, &err);
         assert_fails(rc, err, ERR_CANCELLED, "lock");
         assert_int_equal(asked, 3);
     }
@@ -495,6 +550,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_store(test_compare_and_swap),
+        with_store(test_choice_that_claims),
         with_store(test_claims),
         with_store(test_swaps_of_many_processes),
         with_store(test_tags),
