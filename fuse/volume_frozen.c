@@ -154,6 +154,7 @@ int volume_frozen_look(int root_fd, dev_t device, struct err *err)
 struct look_args {
     const char *path;
     dev_t device;
+    uint64_t diskseq;
 };
 
 /* deadline_child_call */
@@ -238,22 +239,67 @@ static int reach(dev_t device, struct err *err)
     return fd < 0 ? err_errno(err, errno, "cannot open the file system on /dev/%s", name) : fd;
 }
 
+/* The same: 1, or 0 where there is none, which is no failure. */
+static int reach_any(dev_t device, int *ret_fd, struct err *err)
+{
+    *ret_fd = reach(device, err);
+    if (*ret_fd == -ENOENT)
+        err_clear(err);
+    return *ret_fd >= 0 ? 1 : *ret_fd == -ENOENT ? 0 : *ret_fd;
+}
+
 /* deadline_child_call */
 static int call_hidden(void *arg, void *result, int *ret_fd, struct err *err)
 {
     const struct look_args *args = arg;
     (void)result;
     (void)ret_fd;
-    cleanup_fd int fd = reach(args->device, err);
-    if (fd == -ENOENT)
-        err_clear(err);
-    return fd < 0 ? (fd == -ENOENT ? 0 : fd) : volume_frozen_look(fd, args->device, err);
+    cleanup_fd int fd = -1;
+    int rc = reach_any(args->device, &fd, err);
+    return rc <= 0 ? rc : volume_frozen_look(fd, args->device, err);
 }
 
 int volume_frozen_hidden(dev_t device, int wait_ms, struct err *err)
 {
     struct look_args args = {.device = device};
     return run("look whether a volume is frozen", wait_ms, call_hidden, &args, err);
+}
+
+uint64_t volume_frozen_diskseq(dev_t device)
+{
+    char path[64];
+    char text[32];
+    (void)snprintf(path, sizeof path, "/sys/dev/block/%u:%u/diskseq", major(device), minor(device));
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    return strtoull(text, NULL, 10);
+}
+
+/* deadline_child_call */
+static int call_thaw(void *arg, void *result, int *ret_fd, struct err *err)
+{
+    const struct look_args *args = arg;
+    (void)result;
+    (void)ret_fd;
+    cleanup_fd int fd = -1;
+    int rc = reach_any(args->device, &fd, err);
+    if (rc <= 0)
+        return rc;
+    /* Now that it is held: else the number could be another device's a moment later. */
+    if (args->diskseq != 0 && volume_frozen_diskseq(args->device) != args->diskseq)
+        return 0;
+    if (ioctl(fd, FITHAW, 0) < 0 && errno != EINVAL)
+        return err_errno(err, errno, "cannot thaw a file system");
+    return 0;
+}
+
+int volume_frozen_thaw(dev_t device, uint64_t diskseq, int wait_ms, struct err *err)
+{
+    struct look_args args = {.device = device, .diskseq = diskseq};
+    return run("thaw a file system", wait_ms, call_thaw, &args, err);
 }
 
 /* deadline_child_call */
@@ -263,11 +309,10 @@ static int call_end(void *arg, void *result, int *ret_fd, struct err *err)
     uint32_t flag = GOING_NOLOGFLUSH; /* the default freezes, and would leave the device so */
     (void)result;
     (void)ret_fd;
-    cleanup_fd int fd = reach(args->device, err);
-    if (fd == -ENOENT)
-        err_clear(err);
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
+    cleanup_fd int fd = -1;
+    int rc = reach_any(args->device, &fd, err);
+    if (rc <= 0)
+        return rc;
     if (ioctl(fd, EXT4_IOC_SHUTDOWN, &flag) < 0)
         return err_errno(err, errno, "cannot shut down a file system that is given up");
     for (int i = 0; i < THAWS_MAX && ioctl(fd, FITHAW, 0) == 0; i++)

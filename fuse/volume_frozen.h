@@ -26,6 +26,7 @@
 #include "err.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Whether the file system of this open directory, its root, is frozen: 1, 0 or -errno. For calls of
@@ -43,3 +44,11 @@ int volume_frozen_fail(const char *path, struct err *err);
  * answers nothing any more, or what was not written is given up. One that is not there is no
  * failure. */
 int volume_frozen_end(dev_t device, int wait_ms, struct err *err);
+
+/* The kernel's sequence number of this block device, which each setup of a loop device changes; 0:
+ * it has none (before Linux 5.15), or there is no such device. */
+uint64_t volume_frozen_diskseq(dev_t device);
+/* Thaws, once, the ext4 on this device wherever it is mounted; for a freeze of our own whose holder
+ * has died (freeze_record.h). Not frozen, not there, or another device by now (`diskseq`, not 0,
+ * differs) is no failure. */
+int volume_frozen_thaw(dev_t device, uint64_t diskseq, int wait_ms, struct err *err);

@@ -50,6 +50,9 @@ static int open_parts(struct volumes *volumes, struct err *err)
     volumes->workers_fd = fdio_open_dir(volumes->run_fd, "workers", 0700, err);
     if (volumes->workers_fd < 0)
         return err_wrap(err, volumes->workers_fd, "cannot make %s/workers", volumes->run_path);
+    volumes->freezes_fd = fdio_open_dir(volumes->run_fd, "freezes", 0700, err);
+    if (volumes->freezes_fd < 0)
+        return err_wrap(err, volumes->freezes_fd, "cannot make %s/freezes", volumes->run_path);
     const struct keeper_client_options options = {.run_fd = volumes->run_fd,
                                                   .run_path = volumes->run_path};
     int rc = keeper_client_open(&options, &volumes->keeper, err);
@@ -71,6 +74,7 @@ int volumes_open(const struct volumes_options *options, struct volumes **ret, st
                                 .gid = options->gid,
                                 .workers_fd = -1,
                                 .mounts_fd = -1,
+                                .freezes_fd = -1,
                                 .control_fd = -1,
                                 .room_ms = VOLUMES_ROOM_MS};
     volumes->data_path = strdup(options->data_path);
@@ -110,6 +114,7 @@ void volumes_close(struct volumes *volumes)
     keeper_client_close(volumes->keeper);
     cleanup_fdp(&volumes->workers_fd);
     cleanup_fdp(&volumes->mounts_fd);
+    cleanup_fdp(&volumes->freezes_fd);
     cleanup_fdp(&volumes->wake_fd);
     cleanup_fdp(&volumes->control_fd);
     (void)pthread_cond_destroy(&volumes->changed);

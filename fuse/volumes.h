@@ -287,6 +287,9 @@ int volumes_trim(struct volumes *volumes, const char *id, const char *path, stru
  * those whose worker doesn't answer now are asked again by volumes_watch. What fails for one is
  * logged and does not stop the others (I9). */
 int volumes_adopt(struct volumes *volumes, struct err *err);
+/* Thaws what an earlier varved has left frozen and no process holds any more (freeze.h). Returns
+ * how many freezes are left, which are to be looked at again. */
+int volumes_thaw_left(struct volumes *volumes, int wait_ms);
 /* Calls `take` with every ID that is attached or half attached, by looking: what is in the table,
  * and names below RUN/volumes and RUN/workers. */
 typedef int volumes_take(void *arg, const char *id, struct err *err);

@@ -12,7 +12,8 @@
 #include <string.h>
 
 enum {
-    ASK_MS = 1500, /* all workers, at start; watched ones are asked again */
+    THAW_MS = 3000, /* for what a dead varved had frozen: its holders thaw it by themselves */
+    ASK_MS = 1500,  /* all workers, at start; watched ones are asked again */
 };
 
 /* Descriptors have come: what they mean. */
@@ -275,6 +276,7 @@ int volumes_adopt(struct volumes *volumes, struct err *err)
 {
     from_keeper(volumes);
     int rc = from_workers(volumes, err);
+    (void)volumes_thaw_left(volumes, THAW_MS);
     if (rc < 0)
         return err_wrap(err, rc, "cannot find the attached volumes");
     rc = volumes_hold_any(volumes) ? volumes_keeper_ensure(volumes, err) : 0;

@@ -8,6 +8,10 @@
 
 #include <fcntl.h>
 
+enum {
+    RESCUE_MS = 1000, /* for an answer of a worker that holds up a freeze */
+};
+
 int volume_must_be_attached(struct volumes *volumes, const struct volume *volume, struct err *err)
 {
     if (volume_is_held(volume) && !volume->dead && !volume->detaching &&
@@ -66,24 +70,79 @@ static int open_reader(struct volumes *volumes, const struct volume *volume,
     return epoch_reader_open(epoch->dir_fd, epoch->live_fd, epoch->number, &epoch->reader, err);
 }
 
+/* How long things took stays, for who tells it. */
 static void close_fds(struct volumes_epoch *epoch)
 {
     cleanup_fdp(&epoch->dir_fd);
     cleanup_fdp(&epoch->live_fd);
-    *epoch = (struct volumes_epoch){.number = 0, .dir_fd = -1, .live_fd = -1};
+    epoch->dir_fd = epoch->live_fd = -1;
+    epoch->number = 0;
 }
 
-static int begin(struct volumes *volumes, struct volume *volume, uint64_t token, uint32_t uses,
-                 const char *path, struct volumes_epoch *ret, struct err *err)
+/* What is to be cut, and how. */
+struct wish {
+    uint64_t token;
+    uint32_t uses;
+    const char *path; /* NULL: not synced */
+    int budget_ms;    /* of a freeze; 0: not frozen */
+};
+
+struct rescue {
+    struct volumes *volumes;
+    const struct volume *volume;
+};
+
+/* freeze_order.rescue: the worker is the suspect. */
+static void rescue_frozen(void *arg)
+{
+    struct rescue *rescue = arg;
+    struct err why = ERR_INIT;
+    int rc =
+        volume_probe(rescue->volumes, rescue->volume->id, rescue->volume->life, RESCUE_MS, &why);
+    if (rc != 0)
+        log_event(LOG_WARN, rc > 0 ? "worker-silent" : "worker-not-ended", "volume",
+                  rescue->volume->id, "why",
+                  rc > 0 ? "it held up a freeze and was killed" : why.text, NULL);
+}
+
+/* A cut that was not frozen all the time is none. */
+static int cut_frozen(struct volumes *volumes, struct volume *volume, const struct wish *wish,
+                      struct volumes_epoch *epoch, struct err *err)
+{
+    struct rescue rescue = {volumes, volume};
+    const struct freeze_order order = {.volume = volume->id,
+                                       .path = wish->path,
+                                       .device = volume->device_dev,
+                                       .budget_ms = wish->budget_ms,
+                                       .rescue = rescue_frozen,
+                                       .arg = &rescue};
+    struct freeze freeze;
+    int rc = freeze_begin(volumes->freezes_fd, &order, 1, &freeze, err);
+    if (rc < 0)
+        return rc;
+    rc = cut(volumes, volume, wish->token, wish->uses, epoch, err);
+    struct err why = ERR_INIT;
+    int ended = freeze_end(&freeze, 1, &epoch->freeze, &why);
+    epoch->frozen = true;
+    if (rc < 0 || ended == 0)
+        return rc;
+    (void)worker_client_release(volumes->workers_fd, volume->id, epoch->number, VOLUMES_STEP_MS,
+                                NULL);
+    return err_pass(err, ended, &why);
+}
+
+static int begin(struct volumes *volumes, struct volume *volume, const struct wish *wish,
+                 struct volumes_epoch *ret, struct err *err)
 {
     struct volumes_epoch epoch = {.dir_fd = -1, .live_fd = -1};
     int rc = volume_must_be_attached(volumes, volume, err);
     if (rc == 0)
-        rc = volume_end_checkpoints(volumes, volume, token, err);
-    if (rc == 0 && path)
-        rc = sync_path(volume, path, &epoch.synced_ns, err);
+        rc = volume_end_checkpoints(volumes, volume, wish->token, err);
+    if (rc == 0 && wish->path)
+        rc = sync_path(volume, wish->path, &epoch.synced_ns, err);
     if (rc == 0)
-        rc = cut(volumes, volume, token, uses, &epoch, err);
+        rc = wish->budget_ms > 0 ? cut_frozen(volumes, volume, wish, &epoch, err)
+                                 : cut(volumes, volume, wish->token, wish->uses, &epoch, err);
     if (rc < 0)
         return rc;
     rc = open_reader(volumes, volume, &epoch, err);
@@ -97,16 +156,37 @@ static int begin(struct volumes *volumes, struct volume *volume, uint64_t token,
     return 0;
 }
 
-int volumes_epoch_cut(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
-                      const char *path, struct volumes_epoch *ret, struct err *err)
+static int cut_as(struct volumes *volumes, const char *id, const struct wish *wish,
+                  struct volumes_epoch *ret, struct err *err)
 {
     struct volume *volume;
     int rc = volume_enter(volumes, id, &volume, err);
     if (rc < 0)
         return rc;
-    rc = begin(volumes, volume, token, uses, path, ret, err);
+    rc = begin(volumes, volume, wish, ret, err);
     volume_leave(volumes, volume);
     return rc < 0 ? err_wrap(err, rc, "cannot cut volume %s", id) : 0;
+}
+
+int volumes_epoch_cut(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
+                      const char *path, struct volumes_epoch *ret, struct err *err)
+{
+    const struct wish wish = {token, uses, path, 0};
+    return cut_as(volumes, id, &wish, ret, err);
+}
+
+int volumes_epoch_cut_frozen(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
+                             const char *path, int budget_ms, struct volumes_epoch *ret,
+                             struct err *err)
+{
+    const struct wish wish = {token, uses, path, budget_ms};
+    int rc = freeze_check_budget(budget_ms, err);
+    return rc < 0 ? rc : cut_as(volumes, id, &wish, ret, err);
+}
+
+int volumes_thaw_left(struct volumes *volumes, int wait_ms)
+{
+    return freeze_recover(volumes->freezes_fd, wait_ms);
 }
 
 int volumes_epoch_is_whole(struct volumes *volumes, const char *id,

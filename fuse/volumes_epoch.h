@@ -11,6 +11,7 @@
 #pragma once
 
 #include "epoch_read.h"
+#include "freeze.h"
 #include "volumes.h"
 
 struct volumes_epoch {
@@ -19,7 +20,9 @@ struct volumes_epoch {
     uint64_t life;     /* of the volume (volume_status) */
     int64_t synced_ns; /* how long the sync took; 0: none was asked for */
     int64_t cut_ns;    /* how long requests of the volume waited, at most */
-    int dir_fd;        /* owned, as the next */
+    bool frozen;       /* it was cut frozen; then how it was: */
+    struct freeze_times freeze;
+    int dir_fd; /* owned, as the next */
     int live_fd;
 };
 
@@ -31,6 +34,14 @@ struct volumes_epoch {
  * ERR_CONFLICT: the volume is not attached, or as many epochs are open as can be. */
 int volumes_epoch_cut(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
                       const char *path, struct volumes_epoch *ret, struct err *err);
+/* The same with what is mounted at `path` frozen for the cut: synced, then frozen for at most
+ * `budget_ms` (freeze.h), so nothing is in the middle of anything, and the epoch mounts without a
+ * journal to replay. Fails when it did not stay frozen from before the cut until after it, and
+ * nothing is cut then: ERR_UNREACHABLE for the budget; a worker that does not answer is ended for
+ * that. One that somebody else has frozen is cut as it is. */
+int volumes_epoch_cut_frozen(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
+                             const char *path, int budget_ms, struct volumes_epoch *ret,
+                             struct err *err);
 /* ERR_CONFLICT: the volume was detached or has died meanwhile, another checkpoint has ended the
  * epoch, or an aside could not be written. Of nothing that was read anybody knows whether it is of
  * the epoch then. */

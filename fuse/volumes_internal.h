@@ -87,6 +87,7 @@ struct volumes {
     int run_fd;     /* borrowed */
     int workers_fd; /* RUN/workers */
     int mounts_fd;  /* RUN/volumes */
+    int freezes_fd; /* RUN/freezes */
     char *data_path;
     char *run_path;
     uid_t uid;
@@ -233,6 +234,11 @@ void volumes_find_lost(struct volumes *volumes, int wait_ms);
 /* volumes_probe.c. Notes whether requests wait without any being answered; for the watching thread,
  * once a second. */
 void volume_probe_note(struct volumes *volumes, struct volume *volume);
+
+/* The same by a call that waits at most so long, for who knows already that something does not
+ * answer. */
+int volume_probe(struct volumes *volumes, const char *id, uint64_t life, int wait_ms,
+                 struct err *err);
 
 /* volumes_room.c. Between begin and end nobody but the caller's own e2fsck, resize2fs or mount
  * writes to the volume. When such writes have waited for the host's disk for volumes->room_ms, they

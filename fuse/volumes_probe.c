@@ -139,13 +139,14 @@ static int end_worker(struct volumes *volumes, const struct volume *volume, stru
     return syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0 ? 0 : 1;
 }
 
-int volumes_probe(struct volumes *volumes, const char *id, uint64_t life, struct err *err)
+int volume_probe(struct volumes *volumes, const char *id, uint64_t life, int wait_ms,
+                 struct err *err)
 {
     char path[VOLUMES_PATH_MAX];
     struct err why = ERR_INIT;
     volume_mount_path(volumes, id, path);
     const struct deadline_child child = {
-        .what = "ask a worker", .object = path, .wait_ms = silence_ms(), .hint = hint};
+        .what = "ask a worker", .object = path, .wait_ms = wait_ms, .hint = hint};
     int rc = deadline_child_run(&child, call_statfs, path, NULL, 0, NULL, &why);
     /* One that was not asked, as too many calls hang, is silent if it has answered none of them. */
     bool silent = rc < 0 && (why.code == ERR_UNREACHABLE ||
@@ -161,4 +162,9 @@ int volumes_probe(struct volumes *volumes, const char *id, uint64_t life, struct
     (void)pthread_mutex_unlock(&volumes->table);
     volume_unpin(volumes, volume);
     return rc;
+}
+
+int volumes_probe(struct volumes *volumes, const char *id, uint64_t life, struct err *err)
+{
+    return volume_probe(volumes, id, life, silence_ms(), err);
 }

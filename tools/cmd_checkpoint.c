@@ -10,16 +10,22 @@
 
 enum {
     FORKS_MAX = 1000,
+    NS_PER_MS = 1000000,
 };
 
 static int report_checkpoint(const json_t *result, struct err *err)
 {
     const json_t *ms = json_object_get(result, "ms");
+    char frozen[64] = "";
+    if (json_is_string(json_object_get(result, "frozen_by")))
+        (void)snprintf(frozen, sizeof frozen, ", frozen for %.1f ms",
+                       json_number_value(json_object_get(ms, "freeze")) +
+                           json_number_value(json_object_get(ms, "frozen")));
     json_int_t generation = json_integer_value(json_object_get(result, "generation"));
     if (json_is_true(json_object_get(result, "unchanged")))
         return cmd_print(err, "%s  checkpoint %lld  nothing has changed", cmd_text(result, "name"),
                          (long long)generation);
-    return cmd_print(err, "%s  checkpoint %lld  %s new, %s in all%s%s%s  (cut in %.1f ms)",
+    return cmd_print(err, "%s  checkpoint %lld  %s new, %s in all%s%s%s  (cut in %.1f ms%s)",
                      cmd_text(result, "name"), (long long)generation,
                      text_size(json_integer_value(json_object_get(result, "bytes_new"))).s,
                      text_size(json_integer_value(json_object_get(result, "bytes_total"))).s,
@@ -30,17 +36,23 @@ static int report_checkpoint(const json_t *result, struct err *err)
                          ? "  stored as a whole: the remote has lost the one before"
                          : "",
                      strcmp(cmd_text(result, "durability"), "verified") == 0 ? "  verified" : "",
-                     json_number_value(json_object_get(ms, "cut")));
+                     json_number_value(json_object_get(ms, "cut")), frozen);
 }
 
 /* 0 with the result, 1 when detached. */
 static int checkpoint(struct cmd_context *ctx, const char *name, const char *consistency,
-                      const char *durability, const struct cmd_job_options *options, json_t **ret,
-                      struct err *err)
+                      const char *budget, const char *durability,
+                      const struct cmd_job_options *options, json_t **ret, struct err *err)
 {
+    int64_t budget_ns = 0;
     cleanup_json json_t *body = json_object();
+    int rc = budget ? units_parse_duration(budget, &budget_ns, err) : 0;
+    if (rc < 0)
+        return err_wrap(err, rc, "--freeze-budget");
     if (!body ||
-        (consistency && json_object_set_new(body, "consistency", json_string(consistency)) < 0))
+        (consistency && json_object_set_new(body, "consistency", json_string(consistency)) < 0) ||
+        (budget &&
+         json_object_set_new(body, "freeze_budget_ms", json_integer(budget_ns / NS_PER_MS)) < 0))
         return err_fail(err, ERR_INVALID, "the consistency is not UTF-8");
     if (durability && json_object_set_new(body, "durability", json_string(durability)) < 0)
         return err_fail(err, ERR_INVALID, "the durability is not UTF-8");
@@ -51,10 +63,14 @@ int cmd_workspace_checkpoint(struct cmd_context *ctx, int argc, const char *cons
                              struct err *err)
 {
     const char *consistency = NULL;
+    const char *budget = NULL;
     const char *durability = NULL;
     const struct opts_option options[] = {
-        {"--consistency", OPTS_VALUE, &consistency, "none|sync",
-         "sync (the default): what is written before is in it; none: what was synced inside"},
+        {"--consistency", OPTS_VALUE, &consistency, "none|sync|freeze",
+         "sync (the default): what is written before is in it; none: what was synced inside; "
+         "freeze: synced, and all writers stand still for the cut"},
+        {"--freeze-budget", OPTS_VALUE, &budget, "TIME",
+         "for how long they may at most (default 1s); over it, it fails"},
         {"--durability", OPTS_VALUE, &durability, "pushed|verified",
          "pushed (the default): the remote has it; verified: it was read back, too"},
     };
@@ -63,7 +79,8 @@ int cmd_workspace_checkpoint(struct cmd_context *ctx, int argc, const char *cons
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_json json_t *result = NULL;
-    rc = checkpoint(ctx, job.words.items[0], consistency, durability, &job.options, &result, err);
+    rc = checkpoint(ctx, job.words.items[0], consistency, budget, durability, &job.options, &result,
+                    err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     return ctx->json ? output_json(stdout, result, err) : report_checkpoint(result, err);
@@ -124,7 +141,7 @@ static int find_source(struct cmd_context *ctx, const char *name, const char *at
     const struct cmd_job_options attached = {.detach = false};
     cleanup_json json_t *result = NULL;
     if (!at) {
-        int rc = checkpoint(ctx, name, NULL, NULL, &attached, &result, err);
+        int rc = checkpoint(ctx, name, NULL, NULL, NULL, &attached, &result, err);
         if (rc < 0)
             return err_wrap(err, rc, "cannot fork %s as it is now", name);
         at = cmd_text(result, "reference");

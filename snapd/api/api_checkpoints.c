@@ -4,6 +4,7 @@
 #include "catalog_workspace.h"
 #include "id.h"
 #include "workspace_checkpoint.h"
+#include "workspace_consistency.h"
 
 #include <string.h>
 
@@ -23,15 +24,6 @@ static int check_there(void *arg, struct err *err)
     return catalog_workspace_get(wanted->node->catalog, wanted->name, &workspace, err);
 }
 
-static int check_consistency(const json_t *params, struct err *err)
-{
-    const char *text = json_string_value(json_object_get(params, "consistency"));
-    if (!text || strcmp(text, "sync") == 0 || strcmp(text, "none") == 0)
-        return 0;
-    return err_fail(err, ERR_INVALID, "the consistency of a checkpoint is sync or none, not '%s'",
-                    text);
-}
-
 static int check_durability(const json_t *params, struct err *err)
 {
     const char *text = json_string_value(json_object_get(params, "durability"));
@@ -44,14 +36,16 @@ static int check_durability(const json_t *params, struct err *err)
 int api_checkpoints_create(struct api_request *request, struct api_reply *reply, struct err *err)
 {
     static const struct api_member members[] = {{"consistency", API_STRING, false, 16},
+                                                {"freeze_budget_ms", API_INTEGER, false, 0},
                                                 {"durability", API_STRING, false, 16}};
+    struct workspace_stillness ignored;
     char object[OBJECT_MAX];
     cleanup_json json_t *params = NULL;
     int rc = id_check(request->arg, "workspace name", err);
     if (rc == 0)
         rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc == 0)
-        rc = check_consistency(params, err);
+        rc = workspace_consistency_read(params, &ignored, err);
     if (rc == 0)
         rc = check_durability(params, err);
     if (rc < 0)

@@ -24,18 +24,8 @@ int checkpoint_work_ask(void *arg, uint64_t done, uint64_t total)
 
 static int read_request(struct checkpoint_work *work, struct err *err)
 {
-    const char *consistency = "sync";
     int rc = workspace_job_name(work->job, &work->name, err);
-    if (rc == 0)
-        rc = json_doc_opt_str(job_params(work->job), "consistency", "the request for a checkpoint",
-                              &consistency, err);
-    if (rc < 0)
-        return rc;
-    work->sync = strcmp(consistency, "sync") == 0;
-    if (work->sync || strcmp(consistency, "none") == 0)
-        return 0;
-    return err_fail(err, ERR_INVALID, "the consistency of a checkpoint is sync or none, not '%s'",
-                    consistency);
+    return rc < 0 ? rc : workspace_consistency_read(job_params(work->job), &work->stillness, err);
 }
 
 static int read_durability(struct checkpoint_work *work, struct err *err)
@@ -92,6 +82,12 @@ static void detach(struct checkpoint_work *work)
         tell_not_detached(work, &why);
 }
 
+/* NULL: nothing was frozen, as none was asked for, or nothing is mounted. */
+static const char *frozen_by(const struct volumes_epoch *epoch)
+{
+    return !epoch->frozen ? NULL : epoch->freeze.others ? "other" : "varve";
+}
+
 static json_t *result_of(const struct checkpoint_work *work)
 {
     const struct checkpoint_written *written = &work->written;
@@ -101,19 +97,21 @@ static json_t *result_of(const struct checkpoint_work *work)
     uint64_t generation = written->unchanged ? checkpoint_config_of(work->parent)->generation
                                              : work->config.generation;
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:s?, s:b, s:b, s:b, s:s, s:I, s:s?, s:s, s:I, s:I,"
-        " s:{s:I, s:I, s:I},"
-        " s:{s:I, s:f, s:I}}",
+        "{s:s, s:s, s:s, s:s, s:I, s:s?, s:b, s:b, s:b, s:s, s:I, s:s?, s:s, s:s?, s:I, s:I,"
+        " s:{s:I, s:I, s:I}, s:{s:I, s:f, s:f, s:f, s:I}}",
         "name", work->name, "id", work->row.volume.id, "checkpoint", digest.s, "reference",
         reference ? reference : "", "generation", (json_int_t)generation, "parent",
         written->unchanged ? NULL : workspace_line_base(&work->line), "unchanged",
         written->unchanged, "diverged", work->diverged, "parent_lost", work->lost_count > 0,
         "durability", catalog_durability_name(work->reached), "token", work->line.token, "tag",
-        written->unchanged ? NULL : work->tag, "consistency", work->sync ? "sync" : "none",
-        "bytes_new", (json_int_t)written->bytes_new, "bytes_total",
+        written->unchanged ? NULL : work->tag, "consistency",
+        workspace_consistency_name(work->stillness.consistency), "frozen_by",
+        frozen_by(&work->epoch), "bytes_new", (json_int_t)written->bytes_new, "bytes_total",
         (json_int_t)written->bytes_total, "chunks", "read", (json_int_t)written->chunks_read,
         "stored", (json_int_t)written->chunks_new, "all", (json_int_t)written->chunks, "ms", "sync",
-        (json_int_t)(work->epoch.synced_ns / MS_NS), "cut", (double)work->epoch.cut_ns / MS_NS,
+        (json_int_t)(work->epoch.synced_ns / MS_NS), "freeze",
+        (double)work->epoch.freeze.took_ns / MS_NS, "frozen",
+        (double)work->epoch.freeze.frozen_ns / MS_NS, "cut", (double)work->epoch.cut_ns / MS_NS,
         "store", (json_int_t)((clock_now_ns() - work->begun_ns) / MS_NS));
 }
 

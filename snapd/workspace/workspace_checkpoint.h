@@ -1,9 +1,8 @@
 /* workspace_checkpoint.h - jobs that store a workspace's volume in the remote.
  *
- *   "workspace.checkpoint"  {"name", "consistency"?, "durability"?}
- *                                                       consistency "sync" (the default: the file
- *                                                       system is synced, then cut) or "none" (what
- *                                                       was not synced inside may be missing).
+ *   "workspace.checkpoint"  {"name", "consistency"?, "freeze_budget_ms"?, "durability"?}
+ *                                                       consistency: workspace_consistency.h;
+ *                                                       "sync" is the default.
  *                                                       durability "pushed" (the default) or
  *                                                       "verified": it is read back
  *
@@ -38,8 +37,10 @@
  * Result: {"name", "id", "checkpoint" (digest of the index), "reference", "generation", "parent",
  * "unchanged" (nothing was to be stored: it is the parent), "diverged", "parent_lost" (the remote
  * has lost what it would have been built on), "durability", "token" (0: none), "tag",
- * "consistency", "bytes_new", "bytes_total", "chunks" {"read", "stored", "all"}, "ms" {"sync",
- * "cut", "store"}}. ms.cut is how long requests of the volume waited, at most.
+ * "consistency", "frozen_by" ("varve", "other", or null), "bytes_new", "bytes_total", "chunks"
+ * {"read", "stored", "all"}, "ms" {"sync", "freeze", "frozen", "cut", "store"}}. ms.cut is how long
+ * requests of the volume waited, at most; writers inside waited for "freeze" (the call that
+ * freezes) and "frozen" (from its return to the thaw) at most, in which the cut lies.
  */
 #pragma once
 

@@ -37,6 +37,21 @@ static int attach(struct checkpoint_work *work, struct err *err)
     return rc;
 }
 
+/* What is not mounted stands still by itself. */
+static int cut(struct checkpoint_work *work, uint64_t token, uint32_t uses, struct err *err)
+{
+    struct volumes *volumes = work->node->volumes;
+    const struct catalog_workspace *row = &work->row;
+    const struct workspace_stillness *how = &work->stillness;
+    const char *path = work->claimed || !row->wanted || how->consistency == WORKSPACE_NONE
+                           ? NULL
+                           : row->mount.path;
+    return path && how->consistency == WORKSPACE_FREEZE
+               ? volumes_epoch_cut_frozen(volumes, row->volume.id, token, uses, path,
+                                          how->freeze_budget_ms, &work->epoch, err)
+               : volumes_epoch_cut(volumes, row->volume.id, token, uses, path, &work->epoch, err);
+}
+
 /* A checkpoint of its own needs all of the volume, for which an epoch of the other kind is kept. */
 int checkpoint_work_cut(struct checkpoint_work *work, struct err *err)
 {
@@ -55,10 +70,7 @@ int checkpoint_work_cut(struct checkpoint_work *work, struct err *err)
     if (rc >= 0)
         rc = make_token(&token, err);
     if (rc == 0)
-        rc = volumes_epoch_cut(work->node->volumes, row->volume.id, token,
-                               LIVE_USE_CHECKPOINT | (whole ? LIVE_USE_VIEW : 0),
-                               work->sync && !work->claimed && row->wanted ? row->mount.path : NULL,
-                               &work->epoch, err);
+        rc = cut(work, token, LIVE_USE_CHECKPOINT | (whole ? LIVE_USE_VIEW : 0), err);
     return rc == 0 ? FAULT_POINT("checkpoint.cut", err) : rc;
 }
 

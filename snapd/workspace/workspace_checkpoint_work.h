@@ -6,6 +6,7 @@
 #include "cleanup.h"
 #include "workspace_checkpoint.h"
 #include "workspace_checkpoint_source.h"
+#include "workspace_consistency.h"
 #include "workspace_internal.h"
 #include "workspace_line.h"
 
@@ -20,7 +21,7 @@ struct checkpoint_work {
     struct job *job;
     struct node *node;
     const char *name;
-    bool sync;
+    struct workspace_stillness stillness;
     bool claimed; /* by the caller, for all of it */
     enum catalog_durability wanted;
     enum catalog_durability reached;

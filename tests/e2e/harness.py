@@ -379,7 +379,7 @@ class Scratch:
 
     def helpers(self):
         """Keepers first: they start workers again."""
-        return [pid for program in ("varve-keeper", "varve-volume")
+        return [pid for program in ("varve-keeper", "varve-volume", "varve-freeze")
                 for pid in processes(program, self.root)]
 
     def end(self, thing):

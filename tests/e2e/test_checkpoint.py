@@ -441,7 +441,7 @@ def test_bad_requests(scratch):
     node.ok("workspace", "create", "w", "--size", "64M")
     node.fails(3, "workspace", "checkpoint", "none", says=["none"])
     node.fails(3, "workspace", "history", "none", says=["none"])
-    node.fails(2, "workspace", "checkpoint", "w", "--consistency", "frozen", says=["sync or none"])
+    node.fails(2, "workspace", "checkpoint", "w", "--consistency", "frozen", says=["none, sync or freeze"])
     node.fails(3, "workspace", "create", "x", "--from", "w", says=["has no checkpoint"])
     reply = checkpoint(node)
     node.fails(3, "workspace", "create", "x", "--from", "w@7", says=["no checkpoint 7", "varve workspace history"])

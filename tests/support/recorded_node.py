@@ -24,7 +24,7 @@ class RecordedNode(harness.Node):
         self.recording = scratch.path("recording")
         self.programs = scratch.path("programs")
         os.mkdir(self.programs)
-        for folder, names in ((os.path.dirname(harness.VARVED), ("varved", "varve-keeper", "varve-convert")),
+        for folder, names in ((os.path.dirname(harness.VARVED), ("varved", "varve-keeper", "varve-freeze", "varve-convert")),
                               (RECORDED, ("varve-volume", "varved")[:2 if everything else 1])):
             for program in names:
                 shutil.copy2(os.path.join(folder, program), self.programs)

@@ -121,6 +121,81 @@ static void test_clean_chunks_are_not_dirty(void **state)
     site_unmount_and_detach(site);
 }
 
+/* Whether ext4 has its journal in use, as the epoch has the superblock. */
+static bool has_journal_in_use(struct volumes_epoch *epoch)
+{
+    enum {
+        INCOMPAT_AT = 1024 + 96,
+        RECOVER = 4
+    };
+    struct epoch_chunk what;
+    struct err err = ERR_INIT;
+    unsigned char *buffer = aligned_alloc(VOLUME_BLOCK, VOLUME_CHUNK);
+    assert_non_null(buffer);
+    site_ok(epoch_reader_read(&epoch->reader, 0, buffer, &what, &err), &err);
+    assert_int_equal(what.state, VOLUME_CHANGED);
+    bool in_use = buffer[INCOMPAT_AT] & RECOVER;
+    free(buffer);
+    return in_use;
+}
+
+/* Nothing is in the middle of anything, and all goes on afterwards. */
+static void test_frozen(void **state)
+{
+    struct volumes_site *site = *state;
+    struct volumes_epoch epoch = {0};
+    struct err err = ERR_INIT;
+    site_attach_and_mount(site);
+    put(site, BEFORE, false);
+    epoch = cut(site, 5, true);
+    assert_true(has_journal_in_use(&epoch));
+    assert_false(epoch.frozen);
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+    site_ok(volumes_epoch_cut_frozen(site->volumes, SITE_ID, 6, LIVE_USE_CHECKPOINT, site->mount,
+                                     FREEZE_BUDGET_MAX_MS, &epoch, &err),
+            &err);
+    assert_true(epoch.frozen && !epoch.freeze.others);
+    assert_true(epoch.freeze.took_ns > 0 && epoch.freeze.frozen_ns >= epoch.cut_ns);
+    put(site, AFTER, true); /* it is thawed */
+    assert_false(has_journal_in_use(&epoch));
+    struct seen seen = look(&epoch);
+    assert_true(seen.before >= 4000);
+    assert_int_equal(seen.after, 0);
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+    assert_int_equal(volumes_thaw_left(site->volumes, 0), 0);
+    site_unmount_and_detach(site);
+}
+
+static void test_freezes_that_are_none(void **state)
+{
+    struct volumes_site *site = *state;
+    struct volumes_epoch epoch = {0};
+    struct err err = ERR_INIT;
+    site_attach_and_mount(site);
+    assert_int_equal(volumes_epoch_cut_frozen(site->volumes, SITE_ID, 6, LIVE_USE_CHECKPOINT,
+                                              site->mount, 0, &epoch, &err),
+                     -EINVAL);
+    err_clear(&err);
+    /* Something else is mounted there. */
+    assert_true(volumes_epoch_cut_frozen(site->volumes, SITE_ID, 6, LIVE_USE_CHECKPOINT, "/proc",
+                                         1000, &epoch, &err) < 0);
+    assert_int_equal(err.code, ERR_CONFLICT);
+    /* Nobody could freeze, thaw and cut in that time, nor was anything cut. */
+    err_clear(&err);
+    put(site, BEFORE, false);
+    int rc = 0;
+    for (int i = 0; i < 20 && rc == 0; i++) {
+        rc = volumes_epoch_cut_frozen(site->volumes, SITE_ID, 7, LIVE_USE_CHECKPOINT, site->mount,
+                                      FREEZE_BUDGET_MIN_MS, &epoch, &err);
+        if (rc == 0)
+            volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+    }
+    site_expect(rc, &err, ERR_UNREACHABLE, "10 ms, and was thawed");
+    put(site, AFTER, true);
+    assert_int_equal(volumes_thaw_left(site->volumes, 0), 0);
+    site_unmount_and_detach(site);
+}
+
 /* One checkpoint at a time: what another one has left is ended, the own one is found again. */
 static void test_tokens(void **state)
 {
@@ -247,6 +322,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_was_written_before, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_clean_chunks_are_not_dirty, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_frozen, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_freezes_that_are_none, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_tokens, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_another_parent, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_another_parent_ends_a_cut, site_setup, site_teardown),
