@@ -1,8 +1,6 @@
 /* What a checkpoint stands on, and what is done when the remote has lost it. */
 #include "workspace_checkpoint_work.h"
 
-#include "log.h"
-
 #include <inttypes.h>
 #include <string.h>
 
@@ -17,15 +15,12 @@ static bool is_lost(const struct checkpoint_work *work, const struct digest *dig
 static void note_lost(struct checkpoint_work *work, const struct digest *digest,
                       const struct err *why)
 {
-    const struct digest_text text = digest_format(digest);
     if (is_lost(work, digest) || work->lost_count == CHECKPOINT_WORK_LOST_MAX)
         return;
     if (work->lost_count == 0)
         work->why_lost = *why;
     work->lost[work->lost_count++] = *digest;
-    workspace_event(work->node, "checkpoint-lost", work->name, text.s);
-    log_event(LOG_WARN, "checkpoint-lost", "workspace", work->name, "checkpoint", text.s, "error",
-              why->text, NULL);
+    workspace_event(work->node, "checkpoint-lost", work->name, why->text);
 }
 
 /* 1 with the parent, 0: it is lost. */
@@ -67,7 +62,7 @@ int checkpoint_work_open_parent(struct checkpoint_work *work, struct err *err)
 
 bool checkpoint_work_lost_parent(struct checkpoint_work *work, const struct err *failure)
 {
-    if (!work->parent_failed || !work->parent)
+    if (!work->parent_failed || !work->parent || work->lost_count == CHECKPOINT_WORK_LOST_MAX)
         return false;
     work->parent_failed = false;
     note_lost(work, checkpoint_digest(work->parent), failure);
