@@ -56,7 +56,9 @@ static int open_parts(struct volumes *volumes, struct err *err)
     const struct keeper_client_options options = {.run_fd = volumes->run_fd,
                                                   .run_path = volumes->run_path};
     int rc = keeper_client_open(&options, &volumes->keeper, err);
-    /* What was begun and never had a name of its own: a creation, a removal. */
+    /* What was begun and never had a name of its own: a creation, a removal, a freeze. */
+    if (rc == 0)
+        rc = publish_sweep(volumes->freezes_fd, err);
     return rc < 0 ? rc : publish_sweep(volumes->data_fd, err);
 }
 

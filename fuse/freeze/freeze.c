@@ -10,6 +10,7 @@
 #include "log.h"
 #include "spawn.h"
 #include "volume_frozen.h"
+#include "wait_stop.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -19,6 +20,7 @@
 
 enum {
     NS_PER_MS = 1000000,
+    LOOK_MS = 200,     /* between two questions whether somebody wants the end */
     GRACE_MS = 2000,   /* for what a holder has to say beside its budget, on a busy host */
     THAWED_MS = 20000, /* for a freeze that came late, with all that may have to be done for it */
     GONE_MS = 5000,    /* for the end of a holder that was killed */
@@ -112,7 +114,8 @@ static int start(struct freeze *freeze, struct err *err)
 
 /* --- what it says --- */
 
-/* The next message but HELLO. -ETIMEDOUT; -EPIPE: the holder has gone. No error text. */
+/* The next message but HELLO. -ETIMEDOUT: also when whoever waits for this thread wants the end, of
+ * a freeze that is over its budget; -EPIPE: the holder has gone. No error text. */
 static int hear(struct freeze *freeze, struct freeze_message *ret)
 {
     for (;;) {
@@ -120,8 +123,10 @@ static int hear(struct freeze *freeze, struct freeze_message *ret)
         size_t count = 0;
         int64_t left = freeze->end_ns - clock_now_ns();
         struct pollfd at = {.fd = freeze->socket, .events = POLLIN};
-        int n = left <= 0 ? 0 : poll(&at, 1, (int)((left + NS_PER_MS - 1) / NS_PER_MS));
-        if (n < 0 && errno == EINTR)
+        int64_t wait_ms = (left + NS_PER_MS - 1) / NS_PER_MS;
+        int n = left <= 0 ? 0 : poll(&at, 1, wait_ms < LOOK_MS ? (int)wait_ms : LOOK_MS);
+        bool go_on = left > 0 && !(freeze->late && wait_stop_ask(NULL) < 0);
+        if ((n < 0 && errno == EINTR) || (n == 0 && go_on))
             continue;
         if (n <= 0)
             return -ETIMEDOUT;
@@ -157,6 +162,7 @@ static int be_late(struct freeze *freeze, struct err *err)
 {
     struct freeze_message message;
     freeze->end_ns = clock_now_ns() + (int64_t)THAWED_MS * NS_PER_MS;
+    freeze->late = true;
     if (freeze->order.rescue)
         freeze->order.rescue(freeze->order.arg);
     int rc = hear(freeze, &message);
@@ -189,7 +195,6 @@ static int wait_frozen(struct freeze *freeze, struct err *err)
     int rc = hear(freeze, &message);
     if (rc < 0 || message.says != FREEZE_SAYS_FROZEN)
         return fail_answer(freeze, rc, &message, err);
-    freeze->frozen = true;
     freeze->times.others = message.rc > 0;
     freeze->times.took_ns = message.done_ns - message.begun_ns;
     freeze->done_ns = message.done_ns;

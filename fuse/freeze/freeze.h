@@ -58,8 +58,8 @@ struct freeze {
     char name[17]; /* of the record */
     struct freeze_order order;
     bool asked;      /* there is a record */
-    bool frozen;     /* it was said to be */
-    int64_t done_ns; /* since when */
+    bool late;       /* its budget is over */
+    int64_t done_ns; /* since when it is frozen */
     int64_t end_ns;  /* for the next answer */
     struct freeze_times times;
 };
