@@ -105,6 +105,13 @@ static void rescue_frozen(void *arg)
                   rc > 0 ? "it held up a freeze and was killed" : why.text, NULL);
 }
 
+/* freeze_order.stops */
+static bool is_stopping(void *arg)
+{
+    struct rescue *rescue = arg;
+    return atomic_load(&rescue->volumes->stopping);
+}
+
 /* A cut that was not frozen all the time is none. */
 static int cut_frozen(struct volumes *volumes, struct volume *volume, const struct wish *wish,
                       struct volumes_epoch *epoch, struct err *err)
@@ -115,6 +122,7 @@ static int cut_frozen(struct volumes *volumes, struct volume *volume, const stru
                                        .device = volume->device_dev,
                                        .budget_ms = wish->budget_ms,
                                        .rescue = rescue_frozen,
+                                       .stops = is_stopping,
                                        .arg = &rescue};
     struct freeze freeze;
     int rc = freeze_begin(volumes->freezes_fd, &order, 1, &freeze, err);

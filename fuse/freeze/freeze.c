@@ -114,8 +114,15 @@ static int start(struct freeze *freeze, struct err *err)
 
 /* --- what it says --- */
 
-/* The next message but HELLO. -ETIMEDOUT: also when whoever waits for this thread wants the end, of
- * a freeze that is over its budget; -EPIPE: the holder has gone. No error text. */
+/* It is over its budget, and nobody wants to wait for its thaw. */
+static bool is_given_up(const struct freeze *freeze)
+{
+    const struct freeze_order *order = &freeze->order;
+    return freeze->late && (wait_stop_ask(NULL) < 0 || (order->stops && order->stops(order->arg)));
+}
+
+/* The next message but HELLO. -ETIMEDOUT, also when it is given up; -EPIPE: the holder has gone. No
+ * error text. */
 static int hear(struct freeze *freeze, struct freeze_message *ret)
 {
     for (;;) {
@@ -125,8 +132,7 @@ static int hear(struct freeze *freeze, struct freeze_message *ret)
         struct pollfd at = {.fd = freeze->socket, .events = POLLIN};
         int64_t wait_ms = (left + NS_PER_MS - 1) / NS_PER_MS;
         int n = left <= 0 ? 0 : poll(&at, 1, wait_ms < LOOK_MS ? (int)wait_ms : LOOK_MS);
-        bool go_on = left > 0 && !(freeze->late && wait_stop_ask(NULL) < 0);
-        if ((n < 0 && errno == EINTR) || (n == 0 && go_on))
+        if ((n < 0 && errno == EINTR) || (n == 0 && left > 0 && !is_given_up(freeze)))
             continue;
         if (n <= 0)
             return -ETIMEDOUT;
@@ -236,7 +242,8 @@ static void forget(struct freeze *freeze)
     if (!freeze->asked)
         return;
     freeze->asked = false;
-    int rc = freeze_recover_one(freeze->dir_fd, freeze->name, GONE_MS, &why);
+    int rc =
+        freeze_recover_one(freeze->dir_fd, freeze->name, is_given_up(freeze) ? 0 : GONE_MS, &why);
     if (rc != 0)
         log_event(LOG_WARN, "freeze-left", "name", freeze->name, "why",
                   rc < 0 ? why.text : "its holder has not ended", NULL);

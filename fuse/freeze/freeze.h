@@ -41,6 +41,10 @@ struct freeze_order {
     /* Called when the budget is over and the call that freezes has not returned: what it waits for
      * may have to be ended. May be NULL. */
     void (*rescue)(void *arg);
+    /* Whether nobody waits any more for the thaw of a freeze that is over its budget, as the
+     * program is to end; its holder does it alone. May be NULL; who ends the thread's work is asked
+     * too (wait_stop.h). */
+    bool (*stops)(void *arg);
     void *arg;
 };
 

@@ -365,6 +365,33 @@ def test_stopped_worker(scratch):
     check_goes_on(node, site)
 
 
+def test_worker_that_cannot_be_replaced(scratch):
+    """As before Linux 6.9: it is left alone, so the freeze cannot be ended. varved can, and it is thawed without."""
+    node = scratch.node("n1").start(fault="freeze.calls=stop", env={"VARVE_VOLUME_RESEND": "off"})
+    site = VolumeSite(node, size=128 * MIB)
+    Thaw(scratch, site)
+    write(site, "first")
+    freeze_checkpoint(node, "--detach", "--freeze-budget", "300ms")
+    holder = stopped_holder(node)
+    workers = node.workers()
+    send(workers, signal.SIGSTOP)
+    with open(f"{site.path}/dirty", "w", encoding="ascii") as f:
+        f.write("dirty" * 100000)
+    send([holder], signal.SIGCONT)
+    wait_for(lambda: "worker-not-ended" in node.log_text(), 20, "a look at the worker")
+    check_equal(node.workers(), workers, "workers")
+    begun = time.monotonic()
+    node.stop()
+    check(time.monotonic() - begun < 15, f"varved has ended after {time.monotonic() - begun} s")
+    check(holders(node), "nobody waits for the freeze")
+    send(workers, signal.SIGCONT)
+    check_writes(site)
+    wait_for(lambda: not holders(node), 15, "end of the holders")
+    node.start(env={"VARVE_VOLUME_RESEND": "off"})
+    wait_jobs(node, "failed", "done")
+    check_goes_on(node, site)
+
+
 # --- somebody else ---
 
 def is_frozen(site):
