@@ -15,7 +15,7 @@ static int doubt(struct volumes *volumes, struct volume *volume, struct err *err
     if (atomic_load(&header->clean_epoch) == 0 &&
         (atomic_load(&header->orders) & LIVE_ORDER_DOUBT) != 0)
         return 0;
-    int rc = volume_end_checkpoints(volumes, volume, 0, err);
+    int rc = volume_end_checkpoints(volumes, volume, 0, 0, err);
     if (rc < 0)
         return rc;
     (void)atomic_fetch_or(&header->orders, LIVE_ORDER_DOUBT);

@@ -24,7 +24,7 @@ int volume_must_be_attached(struct volumes *volumes, const struct volume *volume
 }
 
 int volume_end_checkpoints(struct volumes *volumes, struct volume *volume, uint64_t but_token,
-                           struct err *err)
+                           uint64_t but_number, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
     int rc = 0;
@@ -32,7 +32,7 @@ int volume_end_checkpoints(struct volumes *volumes, struct volume *volume, uint6
         const struct live_slot *slot = &header->slots[i];
         if (atomic_load(&slot->state) == LIVE_SLOT_OPEN &&
             (atomic_load(&slot->uses) & LIVE_USE_CHECKPOINT) &&
-            atomic_load(&slot->token) != but_token)
+            atomic_load(&slot->token) != but_token && atomic_load(&slot->number) != but_number)
             rc = worker_client_release(volumes->workers_fd, volume->id, atomic_load(&slot->number),
                                        VOLUMES_STEP_MS, err);
     }
@@ -145,7 +145,7 @@ static int begin(struct volumes *volumes, struct volume *volume, const struct wi
     struct volumes_epoch epoch = {.dir_fd = -1, .live_fd = -1};
     int rc = volume_must_be_attached(volumes, volume, err);
     if (rc == 0)
-        rc = volume_end_checkpoints(volumes, volume, wish->token, err);
+        rc = volume_end_checkpoints(volumes, volume, wish->token, 0, err);
     if (rc == 0 && wish->path)
         rc = sync_path(volume, wish->path, &epoch.synced_ns, err);
     if (rc == 0)
@@ -153,6 +153,10 @@ static int begin(struct volumes *volumes, struct volume *volume, const struct wi
                                  : cut(volumes, volume, wish->token, wish->uses, &epoch, err);
     if (rc < 0)
         return rc;
+    if (wish->uses & LIVE_USE_CHECKPOINT) {
+        volume->cut_number = epoch.number;
+        volume->cut_life = epoch.life;
+    }
     rc = open_reader(volumes, volume, &epoch, err);
     if (rc < 0) {
         (void)worker_client_release(volumes->workers_fd, volume->id, epoch.number, VOLUMES_STEP_MS,
@@ -235,6 +239,19 @@ static void release(struct volumes *volumes, const char *id, struct volumes_epoc
     if (rc == 0)
         (void)epoch_slots_empty(&epoch->reader.live, err);
     volume_unpin(volumes, volume);
+}
+
+int volumes_epoch_end_left(struct volumes *volumes, const char *id, struct err *err)
+{
+    struct volume *volume;
+    int rc = volume_enter(volumes, id, &volume, err);
+    if (rc < 0)
+        return rc;
+    uint64_t own = volume->cut_life == volume->life ? volume->cut_number : 0;
+    if (volume_must_be_attached(volumes, volume, NULL) == 0)
+        rc = volume_end_checkpoints(volumes, volume, 0, own, err);
+    volume_leave(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot end an epoch of volume %s", id) : 0;
 }
 
 void volumes_epoch_end(struct volumes *volumes, const char *id, struct volumes_epoch *epoch)

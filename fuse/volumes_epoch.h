@@ -52,6 +52,10 @@ int volumes_epoch_is_whole(struct volumes *volumes, const char *id,
  * and is under way: that costs the next one some hashing. */
 void volumes_epoch_clean(struct volumes *volumes, const char *id,
                          const struct volumes_epoch *epoch);
+/* Ends what a former life of this process has cut for a checkpoint and left open: nobody stores
+ * that, as who repeats a checkpoint cuts again, and until then each first write to a chunk would
+ * set it aside. Nothing to do where the volume is not attached. */
+int volumes_epoch_end_left(struct volumes *volumes, const char *id, struct err *err);
 /* Ends it, and frees. A worker that does not answer ends it later (at the next cut). Harmless on
  * one that is all zeros. */
 void volumes_epoch_end(struct volumes *volumes, const char *id, struct volumes_epoch *epoch);

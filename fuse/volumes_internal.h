@@ -65,6 +65,8 @@ struct volume {
     _Atomic bool dead;
     bool lost;           /* mounted and served, but nobody has given us the descriptors yet */
     int64_t unserved_ms; /* since when no worker serves, as the watching thread saw; 0: one does */
+    uint64_t cut_number; /* of the newest epoch that this process has cut for a checkpoint, */
+    uint64_t cut_life;   /* and in which life; both are of who has `busy` */
     int unsynced_num;    /* errno of a sync at whose failure an unmount went on; 0 */
 
     /* Of the watching thread alone, but for take_fds(), which begins them anew; table. */
@@ -138,10 +140,10 @@ static inline bool volume_is_held(const struct volume *volume)
 }
 /* volumes_epoch.c; with `busy`. ERR_CONFLICT: nobody can be asked to cut it, or to grow. */
 int volume_must_be_attached(struct volumes *volumes, const struct volume *volume, struct err *err);
-/* Ends what is open for a checkpoint, but for the epoch of a token (0: all); gives released slots
- * back. */
+/* Ends what is open for a checkpoint, but for the epoch of a token (0: all) and that of a number
+ * (0: likewise); gives released slots back. */
 int volume_end_checkpoints(struct volumes *volumes, struct volume *volume, uint64_t but_token,
-                           struct err *err);
+                           uint64_t but_number, struct err *err);
 
 /* volumes_fds.c. Gives descriptors to a volume that has none; on success they are taken out of
  * `fds`, but for the pidfd. Each is checked to be what it is for, as a worker may have sent it: the

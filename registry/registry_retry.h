@@ -15,12 +15,12 @@
  * registered meaning is that the same request fails again (501, 505 to 508, 510, 511). An unknown
  * one counts as 500, and one that is no status at all (600 and more) as an unknown one (RFC 9110,
  * 15): proxies in front of registries have their own for what 502 and 504 mean (520 to 524). The
- * pause doubles from REGISTRY_RETRY_FIRST_MS to REGISTRY_RETRY_LAST_MS, each time a random part of it
- * (half to whole), so that many do not come back at once. A Retry-After, in seconds or as an HTTP
- * date (RFC 9110, 10.2.3), is obeyed with a jitter on top, for all requests to the origin, as is a
- * 429 without one; one longer than REGISTRY_RETRY_AFTER_MAX_S, or than what is left of the time
- * above, ends the work, and the answer's sentence names it (registry_error.h). One that cannot be
- * read is as none.
+ * pause doubles from REGISTRY_RETRY_FIRST_MS to REGISTRY_RETRY_LAST_MS, each time a random part of
+ * it (half to whole), so that many do not come back at once. A Retry-After, in seconds or as an
+ * HTTP date (RFC 9110, 10.2.3), is obeyed with a jitter on top, for all requests to the origin, as
+ * is a 429 without one; one longer than REGISTRY_RETRY_AFTER_MAX_S, or than what is left of the
+ * time above, ends the work, and the answer's sentence names it (registry_error.h). One that cannot
+ * be read is as none.
  */
 #pragma once
 

@@ -106,11 +106,26 @@ int cmd_workspace_history(struct cmd_context *ctx, int argc, const char *const *
     return cmd_list(ctx, &list, argc, argv, err);
 }
 
+static int print_killed(const json_t *killed, struct err *err)
+{
+    size_t i;
+    json_t *process;
+    json_array_foreach (killed, i, process) {
+        int rc = cmd_print(err, "killed %s (%lld)", cmd_text(process, "name"),
+                           (long long)json_integer_value(json_object_get(process, "pid")));
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
 int cmd_workspace_rollback(struct cmd_context *ctx, int argc, const char *const *argv,
                            struct err *err)
 {
+    bool kill = false;
     const char *token = NULL;
     const struct opts_option options[] = {
+        {"--kill", OPTS_FLAG, &kill, NULL, "end the processes that use the workspace"},
         {"--token", OPTS_VALUE, &token, "N", "fencing token of who writes to it from then on"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
@@ -119,7 +134,7 @@ int cmd_workspace_rollback(struct cmd_context *ctx, int argc, const char *const 
         return rc < 0 ? rc : 0;
     cleanup_json json_t *result = NULL;
     cleanup_json json_t *body = json_pack("{s:s}", "checkpoint", job.words.items[1]);
-    if (!body)
+    if (!body || (kill && json_object_set_new(body, "kill", json_true()) < 0))
         return err_fail(err, ERR_INVALID, "the checkpoint is not UTF-8");
     rc = cmd_add_token(body, token, err);
     if (rc < 0)
@@ -130,6 +145,9 @@ int cmd_workspace_rollback(struct cmd_context *ctx, int argc, const char *const 
         return rc < 0 ? rc : 0;
     if (ctx->json)
         return output_json(stdout, result, err);
+    rc = print_killed(json_object_get(result, "killed"), err);
+    if (rc < 0)
+        return rc;
     return cmd_print(err, "%s  %s  back at %s; before: %s", cmd_text(result, "name"),
                      cmd_text(result, "state"), job.words.items[1], cmd_text(result, "before"));
 }

@@ -138,6 +138,11 @@ int cmd_workspace_mount(struct cmd_context *ctx, int argc, const char *const *ar
     if (rc == 0 && !json_object_get(workspace, "lazy") &&
         json_object_set_new(workspace, "lazy", json_false()) < 0)
         return err_fail(err, ERR_INTERNAL, "no memory for the output");
+    if (rc == 0 && !ctx->json && json_is_false(json_object_get(workspace, "signed")))
+        output_warning(stderr,
+                       "%s is made of a checkpoint, and varved has no key ([trust] key_file): "
+                       "nobody has checked who made that",
+                       cmd_text(workspace, "name"));
     return report(ctx, rc, workspace, err);
 }
 

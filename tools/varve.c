@@ -76,7 +76,7 @@ static const struct cmd commands[] = {
      "Puts a workspace back to a generation or digest of its history. What it is now is kept as\n"
      "one more checkpoint. A mounted one is unmounted for it, unless processes use it, and "
      "mounted\n"
-     "again.",
+     "again. With --kill the processes that use it are ended, and named.",
      cmd_workspace_rollback},
     {"workspace", "fork", "NAME NEW",
      "Makes a new workspace of one, as it is now or was: it shares what is stored, and costs what\n"

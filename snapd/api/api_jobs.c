@@ -137,6 +137,7 @@ int api_jobs_submit(struct api_request *request, struct job_request *job, struct
 {
     job->key = request->key;
     job->uid = request->uid;
+    job->peer = request->pid;
     cleanup_free char *id = NULL;
     int rc = engine_submit(request->node->engine, job, &id, err);
     if (rc < 0)

@@ -41,6 +41,7 @@ struct api_request {
     struct node *node;           /* the context's */
     int fd;                      /* of the connection, to see whether the client has gone */
     int64_t uid;                 /* of the peer */
+    pid_t pid;                   /* its process */
     const char *key;             /* Idempotency-Key or NULL; borrowed */
     char *arg;                   /* the variable part of the path; NULL without one */
     int wait_s;                  /* of the query; 0 without it */

@@ -308,7 +308,9 @@ int api_workspaces_resize(struct api_request *request, struct api_reply *reply, 
 int api_workspaces_rollback(struct api_request *request, struct api_reply *reply, struct err *err)
 {
     static const struct api_member members[] = {{"checkpoint", API_STRING, true, FROM_MAX},
-                                                {"token", API_INTEGER, false, 0}};
+                                                {"token", API_INTEGER, false, 0},
+
+                                                {"kill", API_BOOL, false, 0}};
     cleanup_json json_t *params = NULL;
     int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
     struct workspace_request wanted = {.name = request->arg};

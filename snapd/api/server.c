@@ -64,6 +64,7 @@ static int check_peer(struct exchange *exchange, struct err *err)
     if (getsockopt(exchange->request.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
         return err_errno(err, errno, "cannot find out who is calling");
     exchange->request.uid = peer.uid;
+    exchange->request.pid = peer.pid;
     if (peer.uid == 0 || peer.uid == geteuid())
         return 0;
     int rc = err_fail(err, ERR_DENIED, "user %lld may not use this daemon", (long long)peer.uid);

@@ -402,6 +402,7 @@ static int submit_locked(struct engine *engine, const struct job_request *reques
     struct job *job = job_new(engine->node, &engine->stopping, row->id, row->object);
     if (!job)
         return err_fail(err, ERR_INTERNAL, "no memory for a job");
+    job->peer = request->peer;
     take_class(engine, job, kind);
     int rc = record_at_any_cost(engine, request, kind, row, ret_existing, err);
     if (rc < 0 || *ret_existing) {

@@ -47,6 +47,7 @@
 #include "node.h"
 
 #include <stdint.h>
+#include <sys/types.h>
 
 struct engine;
 struct job;
@@ -95,6 +96,7 @@ struct job_request {
     const char *object; /* NULL: not exclusive */
     const char *key;    /* idempotency key or NULL */
     int64_t uid;        /* of the peer */
+    pid_t peer;         /* the process; 0: not known */
     const json_t *params;
     /* Called when the request joins no earlier job, before it is recorded, inside the catalog's
      * transaction: what the state of this node refuses at once. May be NULL. */
@@ -119,6 +121,8 @@ void engine_overlay(struct engine *engine, struct catalog_job *row);
 struct node *job_node(const struct job *job);
 const char *job_id(const struct job *job);
 const json_t *job_params(const struct job *job);
+/* The process that asked for it, in this life of the daemon; 0: not known. */
+pid_t job_peer(const struct job *job);
 /* Whether an earlier attempt of this job may have done some of its work. */
 bool job_is_repeated(const struct job *job);
 /* Notes durably that a step begins. Fails with ERR_INTERRUPTED when the daemon stops, and with

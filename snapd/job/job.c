@@ -49,6 +49,11 @@ const json_t *job_params(const struct job *job)
     return job->params;
 }
 
+pid_t job_peer(const struct job *job)
+{
+    return job->peer;
+}
+
 bool job_is_repeated(const struct job *job)
 {
     cleanup_catalog_job struct catalog_job row = {0};

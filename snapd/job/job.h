@@ -31,6 +31,7 @@ struct job {
     struct node *node;           /* borrowed */
     const atomic_bool *stopping; /* the engine's */
     char *id;
+    pid_t peer;   /* who asked for it; 0: not known */
     char *object; /* NULL: nothing exclusive; changed by the worker that runs the job */
 
     /* Under the engine's lock. */

@@ -69,8 +69,9 @@ extern const struct job_kind workspace_rm_job;
  * locked_bytes} (null when not attached), waiting {requests, seconds}, lazy (some of it is in the
  * remote alone), fetch {absent, fetched (bytes), waiting (reads), seconds (for how long nothing
  * comes although reads wait), why} (null when not lazy), token (fencing token; null: none was
- * given), incident {when, what} (null: none),
- * created. Caller owns it. NULL with err set. */
+ * given), signed (made of a checkpoint: whether this node has the cluster's key, without which
+ * nobody has checked who made that; else null), incident {when, what} (null: none), created. Caller
+ * owns it. NULL with err set. */
 json_t *workspace_json(struct node *node, const struct catalog_workspace *workspace,
                        struct err *err);
 /* The same of many, which costs little more than that of one: ret[i] of workspaces[i], or NULL with

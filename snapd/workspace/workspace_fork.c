@@ -169,19 +169,41 @@ static int take_hold(struct node *node, const struct release *release, remote_pr
     return remote_tag_delete(node->remote, repository, tag, &digest, stop, arg, err);
 }
 
-/* Its row goes in a moment; or it stays, as the job that makes it was stopped in the middle and
- * goes on: then the hold is that one's, again. 0: gone, 1: not. */
-static int wait_until_gone(struct job *job, const char *volume, struct err *err)
+enum standing {
+    STANDS_ELSEWHERE, /* or is gone */
+    STANDS_ON_IT,
+    BEING_PUT_BACK, /* nobody knows what it stands on until that was done */
+};
+
+static int look_where_it_stands(struct node *node, const struct release *release, struct err *err)
 {
-    int rc = 1;
-    for (int i = 0; i < GONE_LOOKS && rc == 1; i++) {
-        rc = workspace_knows_volume(job_node(job), volume, err);
-        if (rc == 1 && (rc = job_stop(job, err)) == 0) {
-            (void)nanosleep(&(struct timespec){.tv_nsec = GONE_LOOK_NS}, NULL);
-            rc = 1;
-        }
+    cleanup_catalog_line struct catalog_line line = {0};
+    struct err why = ERR_INIT;
+    int rc = err_found(err, catalog_line_get(node->catalog, release->volume, &line, &why), &why);
+    if (rc <= 0)
+        return rc < 0 ? rc : STANDS_ELSEWHERE;
+    if (catalog_line_is_open(&line))
+        return BEING_PUT_BACK;
+    return line.parent && strcmp(line.parent, release->checkpoint) != 0 ? STANDS_ELSEWHERE
+                                                                        : STANDS_ON_IT;
+}
+
+/* Its row goes in a moment, or it is put back; or it stays, as the job that makes it was stopped in
+ * the middle and goes on, or the one that puts it back has failed: then the hold is needed. A
+ * putting back that has begun is waited for. 0: it is free, 1: not. */
+static int wait_until_free(struct job *job, const struct release *release, struct err *err)
+{
+    for (int looks = 0; looks < GONE_LOOKS;) {
+        int standing = look_where_it_stands(job_node(job), release, err);
+        if (standing <= 0)
+            return standing;
+        looks += standing == STANDS_ON_IT;
+        int rc = job_stop(job, err);
+        if (rc < 0)
+            return rc;
+        (void)nanosleep(&(struct timespec){.tv_nsec = GONE_LOOK_NS}, NULL);
     }
-    return rc;
+    return 1;
 }
 
 /* What is gone already, checkpoint or tag, needs no letting go. */
@@ -193,7 +215,7 @@ static int run_release(struct job *job, json_t **ret_result, struct err *err)
     int rc = read_release(job, &release, err);
     if (rc < 0)
         return rc;
-    rc = wait_until_gone(job, release.volume, err);
+    rc = wait_until_free(job, &release, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     rc = job_settle(job, "release", err);
@@ -226,32 +248,82 @@ static int record_release(struct node *node, char *object, const json_t *params,
     return catalog_job_add(node->catalog, &job, &existing, err);
 }
 
-static int submit_release(struct node *node, const char *volume, struct err *err)
+/* `key` may be NULL: it is another job each time. */
+static int submit_release(struct node *node, char *object, const char *key, const json_t *params,
+                          struct err *err)
 {
-    char object[WORKSPACE_OBJECT_MAX];
-    cleanup_catalog_line struct catalog_line line = {0};
     cleanup_free char *id = NULL;
-    struct err why = ERR_INIT;
-    int rc = catalog_line_get(node->catalog, volume, &line, err);
-    if (rc < 0 || !line.parent || catalog_line_is_open(&line))
-        return rc;
-    cleanup_json json_t *params = json_pack("{s:s, s:s, s:s}", "volume", volume, "lineage",
-                                            line.lineage, "checkpoint", line.parent);
-    if (!params)
-        return err_errno(err, ENOMEM, "cannot let go of the checkpoint");
-    (void)snprintf(object, sizeof object, "volume:%s", volume);
     const struct job_request request = {
-        .kind = workspace_release_job.name, .object = object, .key = object, .params = params};
+        .kind = workspace_release_job.name, .object = object, .key = key, .params = params};
     /* The thread may be one that settles workspaces, while the jobs begin or end. */
     pthread_mutex_lock(&node->engine_lock);
-    rc = node->engine ? engine_submit(node->engine, &request, &id, &why) : -ENOENT;
+    int rc = node->engine ? engine_submit(node->engine, &request, &id, err)
+                          : err_fail(err, ERR_INTERRUPTED, "no job is begun now");
     pthread_mutex_unlock(&node->engine_lock);
-    return rc == 0 ? 0 : record_release(node, object, params, err);
+    return rc;
+}
+
+/* 1 with the parameters of a job that lets go of what the volume stands on; 0: it stands on none.
+ */
+static int release_of(const char *volume, const struct catalog_line *line, json_t **ret,
+                      struct err *err)
+{
+    if (!line->parent || catalog_line_is_open(line))
+        return 0;
+    json_t *params = json_pack("{s:s, s:s, s:s}", "volume", volume, "lineage", line->lineage,
+                               "checkpoint", line->parent);
+    if (!params)
+        return err_errno(err, ENOMEM, "cannot let go of the checkpoint");
+    *ret = params;
+    return 1;
+}
+
+static void tell_held(const char *volume, int rc, const struct err *why)
+{
+    if (rc < 0 && why->code != ERR_NOT_FOUND)
+        log_event(LOG_WARN, "checkpoint-still-held", "volume", volume, "error", why->text, NULL);
 }
 
 void workspace_fork_release(struct node *node, const char *volume)
 {
+    char object[WORKSPACE_OBJECT_MAX];
     struct err why = ERR_INIT;
-    if (submit_release(node, volume, &why) < 0 && why.code != ERR_NOT_FOUND)
-        log_event(LOG_WARN, "checkpoint-still-held", "volume", volume, "error", why.text, NULL);
+    struct err ignored = ERR_INIT;
+    cleanup_json json_t *params = NULL;
+    cleanup_catalog_line struct catalog_line line = {0};
+    (void)snprintf(object, sizeof object, "volume:%s", volume);
+    int rc = catalog_line_get(node->catalog, volume, &line, &why);
+    if (rc == 0)
+        rc = release_of(volume, &line, &params, &why);
+    if (rc == 1 && submit_release(node, object, object, params, &ignored) < 0)
+        rc = record_release(node, object, params, &why);
+    tell_held(volume, rc, &why);
+}
+
+/* Whether what the volume stands on is its own, which no hold keeps: 1, 0, or -errno. */
+static int is_own(struct node *node, const char *volume, const char *checkpoint, struct err *err)
+{
+    cleanup_catalog_checkpoint struct catalog_checkpoint row = {0};
+    struct err why = ERR_INIT;
+    int rc = err_found(err, catalog_checkpoint_get(node->catalog, checkpoint, &row, &why), &why);
+    return rc <= 0 ? rc : strcmp(row.volume, volume) == 0;
+}
+
+/* With an object of its own, as the volume may go before that job has ended. One that an earlier
+ * attempt has left waits for the same. */
+void workspace_fork_let_go(struct node *node, const char *volume)
+{
+    char object[WORKSPACE_OBJECT_MAX];
+    struct err why = ERR_INIT;
+    cleanup_json json_t *params = NULL;
+    cleanup_catalog_line struct catalog_line line = {0};
+    (void)snprintf(object, sizeof object, "volume:%s:put-back", volume);
+    int rc = catalog_line_get(node->catalog, volume, &line, &why);
+    if (rc == 0)
+        rc = release_of(volume, &line, &params, &why);
+    int own = rc == 1 ? is_own(node, volume, line.parent, &why) : 0;
+    if (rc == 1 && own == 0)
+        rc = submit_release(node, object, NULL, params, &why);
+    if (why.code != ERR_CONFLICT)
+        tell_held(volume, own < 0 ? own : rc, &why);
 }

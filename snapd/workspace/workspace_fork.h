@@ -9,7 +9,8 @@
  * more).
  *
  * The source may be in use, or gone. What the fork stands on is kept in the remote by a hold tag
- * that bears the fork's ID; it is set before the fork is, and goes with it (I5).
+ * that bears the fork's ID; it is set before the fork is, and goes with it, or when it was put back
+ * to a checkpoint of its own (I5).
  */
 #pragma once
 
@@ -37,3 +38,6 @@ int workspace_source_find(const struct node *node, const char *text, struct work
 /* Lets a job of its own take the hold of a volume that is about to go from what it was made of: the
  * remote may be away. What it refuses stays, and holds too much, never too little. */
 void workspace_fork_release(struct node *node, const char *volume);
+/* The same of a volume that is about to be put back to a checkpoint of its own: the job waits until
+ * it was, and does nothing if it was not. */
+void workspace_fork_let_go(struct node *node, const char *volume);

@@ -115,6 +115,8 @@ int workspace_set_mounted(struct node *node, const struct catalog_workspace *wor
 int workspace_set_detached(struct node *node, const struct catalog_workspace *workspace,
                            const char *event, struct err *err);
 
+/* Ends what a checkpoint of a former life of varved has left open (volumes_epoch_end_left()). */
+void workspace_end_left(struct node *node, const struct catalog_workspace *workspace);
 /* One that is not attached is on its way out from here on: nothing brings it back. */
 int workspace_mark_removing(struct node *node, const struct catalog_workspace *workspace,
                             struct err *err);

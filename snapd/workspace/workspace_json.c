@@ -124,12 +124,15 @@ static json_t *fetch_json(struct node *node, const struct catalog_workspace *wor
 }
 
 /* Null: nobody has given it one. */
-static json_t *token_json(struct node *node, const struct catalog_volume *volume)
+static json_t *token_json(const struct catalog_line *line)
 {
-    struct err ignored = ERR_INIT;
-    cleanup_catalog_line struct catalog_line line = {0};
-    int rc = catalog_line_get(node->catalog, volume->id, &line, &ignored);
-    return rc == 0 && line.token > 0 ? json_integer(line.token) : json_null();
+    return line->token > 0 ? json_integer(line->token) : json_null();
+}
+
+/* Whether somebody has checked who made what it is made of; null when it is made of nothing. */
+static json_t *signed_json(const struct node *node, const struct catalog_line *line)
+{
+    return line->parent ? json_boolean(node->trust_key != NULL) : json_null();
 }
 
 static json_t *describe(struct node *node, const struct catalog_workspace *workspace,
@@ -138,18 +141,20 @@ static json_t *describe(struct node *node, const struct catalog_workspace *works
     const struct catalog_volume *volume = &workspace->volume;
     const struct volume_status *status = &look->status;
     struct clock_text created = clock_format(workspace->created_ns);
+    cleanup_catalog_line struct catalog_line line = {0};
+    (void)catalog_line_get(node->catalog, volume->id, &line, NULL);
     json_t *device = status->device[0] ? json_string(status->device) : json_null();
     return json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:b, s:o, s:o, s:o, "
-        "s:s}",
+        "{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:b, s:o, s:o, s:o,"
+        " s:o, s:s}",
         "name", workspace->name, "id", volume->id, "state", state_name(workspace, look), "size",
         (json_int_t)volume->size, "stored", (json_int_t)status->local, "filesystem",
         space_json(look), "path", workspace->mount.path, "read_only",
         workspace->mount.read_only || look->read_only, "device", device, "worker",
         worker_json(status), "waiting", "requests", (json_int_t)status->held, "seconds",
         (double)status->held_ns / (double)CLOCK_NS_PER_S, "lazy", status->absent > 0, "fetch",
-        fetch_json(node, workspace, status), "token", token_json(node, volume), "incident",
-        incident_json(volume), "created", created.s);
+        fetch_json(node, workspace, status), "token", token_json(&line), "signed",
+        signed_json(node, &line), "incident", incident_json(volume), "created", created.s);
 }
 
 static json_t *finish(struct node *node, const struct catalog_workspace *workspace,

@@ -16,6 +16,8 @@ static void settle_one(struct node *node, const char *name)
     struct err failure = ERR_INIT;
     int rc = workspace_find(node, name, &row, &failure);
     if (rc == 1)
+        workspace_end_left(node, &row);
+    if (rc == 1)
         rc = workspace_settle(node, &row, &failure);
     if (rc < 0)
         log_event(LOG_WARN, "workspace-not-recovered", "workspace", name, "state",

@@ -3,9 +3,11 @@
 #include "cleanup.h"
 #include "fault.h"
 #include "log.h"
+#include "workspace_admission.h"
 #include "workspace_checkpoint.h"
 #include "workspace_fork.h"
 #include "workspace_internal.h"
+#include "workspace_kill.h"
 #include "workspace_line.h"
 #include "workspace_token.h"
 
@@ -28,6 +30,8 @@ struct rollback {
     struct catalog_line line;
     bool has_before;
     struct digest before;
+    json_t *killed; /* processes; NULL: none may be killed */
+    uint64_t more;  /* bytes that it may grow by, and that are reserved */
 };
 
 static void free_rollback(struct rollback *rollback)
@@ -36,20 +40,28 @@ static void free_rollback(struct rollback *rollback)
     checkpoint_free(rollback->checkpoint);
     catalog_workspace_free(&rollback->row);
     catalog_line_free(&rollback->line);
+    json_decref(rollback->killed);
+    if (rollback->more > 0)
+        workspace_admission_release(job_node(rollback->job), rollback->more);
 }
 #define cleanup_rollback cleanup_with(free_rollback)
 
 static int read_request(struct rollback *rollback, struct err *err)
 {
+    static const char what[] = "the request to roll a workspace back";
     const char *checkpoint = NULL;
+    bool kill = false;
     cleanup_free char *text = NULL;
+    const json_t *params = job_params(rollback->job);
     int rc = workspace_job_name(rollback->job, &rollback->name, err);
     if (rc == 0)
-        rc = json_doc_get_str(job_params(rollback->job), "checkpoint",
-                              "the request to roll a workspace back", &checkpoint, err);
+        rc = json_doc_get_str(params, "checkpoint", what, &checkpoint, err);
     if (rc == 0)
-        rc = workspace_token_read(job_params(rollback->job), "the request to roll a workspace back",
-                                  &rollback->token, err);
+        rc = workspace_token_read(params, what, &rollback->token, err);
+    if (rc == 0)
+        rc = json_doc_opt_bool(params, "kill", what, &kill, err);
+    if (rc == 0 && kill && !(rollback->killed = json_array()))
+        rc = err_errno(err, ENOMEM, "cannot note who is killed");
     if (rc < 0)
         return rc;
     if (asprintf(&text, "%s@%s", rollback->name, checkpoint) < 0) {
@@ -109,13 +121,17 @@ static int wait_until_alone(struct rollback *rollback, struct err *err)
     return rc;
 }
 
-/* Until it is unmounted somebody may cancel the job, while what was written is synced. */
-static int unmount(struct rollback *rollback, struct err *err)
+/* As a resize does: a checkpoint of a larger volume is admitted like that. */
+static int reserve(struct rollback *rollback, struct err *err)
 {
-    const struct catalog_workspace *row = &rollback->row;
-    cleanup_workspace_waits struct workspace_waits waits;
-    workspace_waits_begin(&waits, rollback->job, NULL);
-    return volumes_unmount(job_node(rollback->job)->volumes, row->volume.id, row->mount.path, err);
+    uint64_t now = (uint64_t)rollback->row.volume.size;
+    uint64_t then = checkpoint_config_of(rollback->checkpoint)->size;
+    uint64_t more = then > now ? then - now : 0;
+    if (more == 0)
+        return 0;
+    int rc = workspace_admission_reserve(job_node(rollback->job), more, err);
+    rollback->more = rc == 0 ? more : 0;
+    return rc;
 }
 
 static int detach(struct rollback *rollback, struct err *err)
@@ -138,7 +154,7 @@ static int take_away(struct rollback *rollback, struct err *err)
         if (rc < 0)
             return rc;
     }
-    int rc = row->wanted ? unmount(rollback, err) : 0;
+    int rc = row->wanted ? workspace_kill_unmount(rollback->job, row, rollback->killed, err) : 0;
     if (rc == 0 && row->wanted)
         (void)workspace_note_loss(node, row, &loss);
     if (rc == 0)
@@ -229,6 +245,8 @@ static int keep(struct rollback *rollback, struct err *err)
     rollback->has_before = rc == 0;
     if (rc == 0)
         rc = look_through(rollback, err);
+    if (rc == 0) /* what it stands on is another checkpoint then */
+        workspace_fork_let_go(node, rollback->row.volume.id);
     if (rc == 0)
         rc = catalog_begin(node->catalog, err);
     if (rc < 0)
@@ -259,6 +277,8 @@ static int put_back(struct rollback *rollback, struct err *err)
     int rc = 0;
     if (!catalog_line_is_open(&rollback->line)) {
         rc = wait_until_alone(rollback, err);
+        if (rc == 0)
+            rc = reserve(rollback, err);
         if (rc < 0)
             return rc;
         rc = take_away(rollback, err);
@@ -279,6 +299,8 @@ static int finish(struct rollback *rollback, json_t **ret_result, struct err *er
     int rc = workspace_job_result(rollback->job, rollback->name, ret_result, err);
     if (rc == 0 && rollback->has_before)
         (void)json_object_set_new(*ret_result, "before", json_string(before.s));
+    if (rc == 0 && rollback->killed)
+        (void)json_object_set(*ret_result, "killed", rollback->killed);
     return rc;
 }
 
@@ -290,6 +312,7 @@ static void mend_after_kill(struct rollback *rollback, const struct err *cause)
     if (!job_is_repeated(rollback->job) || !rollback->name ||
         (!rollback->row.name && read_row(rollback, &ignored) < 0))
         return;
+    workspace_end_left(job_node(rollback->job), &rollback->row);
     if (!catalog_line_is_open(&rollback->line))
         undo(rollback, cause);
 }

@@ -1,10 +1,12 @@
 /* workspace_rollback.h - a workspace as it was at a checkpoint.
  *
- *   "workspace.rollback"  {"name", "checkpoint", "token"?}     token: workspace_token.h
+ *   "workspace.rollback"  {"name", "checkpoint", "kill"?, "token"?}   token: workspace_token.h
  *
  * One that is mounted is unmounted, put back, and mounted again at its path; in use it is a
- * conflict that names the processes, and nothing has changed. What it is now is kept before: a
- * checkpoint with the reason "pre-rollback", from which it can be had again.
+ * conflict that names the processes, and nothing has changed. With "kill" they are ended
+ * (workspace_kill.h), once it is known that the checkpoint is whole, and that the disk bears its
+ * size, which is admitted as a resize to it (workspace_admission.h). What it is now is kept before:
+ * a checkpoint with the reason "pre-rollback", from which it can be had again.
  *
  *   unmount, detach -> checkpoint -> mark in the catalog -> the volume is exchanged
  *   (volumes_replace_from) -> catalog -> mount
@@ -15,8 +17,10 @@
  * checkpoint of the workspace is being stored it is a conflict, as that would become the head of
  * what the volume is no more.
  *
- * A volume that was larger is as large as it was then. Result: the workspace's document with
- * "before": the digest of the checkpoint that keeps what it was.
+ * A volume that was larger is as large as it was then. A fork stands on a checkpoint of its own
+ * afterwards, and lets go of its source's. Result: the workspace's document with "before": the
+ * digest of the checkpoint that keeps what it was, and "killed", where that was asked for: those
+ * that were, {"pid", "name"} of each.
  */
 #pragma once
 

@@ -3,6 +3,7 @@
 #include "catalog_event.h"
 #include "fault.h"
 #include "log.h"
+#include "volumes_epoch.h"
 #include "workspace.h"
 #include "workspace_fetch.h"
 #include "workspace_fork.h"
@@ -375,6 +376,14 @@ int workspace_set_detached(struct node *node, const struct catalog_workspace *wo
     if (rc == 0 && event)
         workspace_event(node, event, workspace->name, NULL);
     return catalog_end(catalog, rc, err);
+}
+
+void workspace_end_left(struct node *node, const struct catalog_workspace *workspace)
+{
+    struct err why = ERR_INIT;
+    if (volumes_epoch_end_left(node->volumes, workspace->volume.id, &why) < 0)
+        log_event(LOG_WARN, "epoch-not-ended", "workspace", workspace->name, "error", why.text,
+                  NULL);
 }
 
 static int remove_rows(struct node *node, const struct catalog_workspace *workspace,

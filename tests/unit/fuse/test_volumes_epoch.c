@@ -227,6 +227,34 @@ static void test_tokens(void **state)
         ERR_CONFLICT, "not attached");
 }
 
+/* A varved that died in a checkpoint has left an epoch open: the next one ends it, and never its
+ * own, nor a view's. */
+static void test_what_was_left(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    site_attach_and_mount(site);
+    struct volumes_epoch view = {.dir_fd = -1, .live_fd = -1};
+    assert_int_equal(volumes_epoch_cut(site->volumes, SITE_ID, 4, LIVE_USE_VIEW, NULL, &view, &err),
+                     0);
+    struct volumes_epoch own = cut(site, 5, false);
+    assert_int_equal(volumes_epoch_end_left(site->volumes, SITE_ID, &err), 0);
+    assert_true(epoch_slot_find(site_live(site), own.number) >= 0);
+    uint64_t number = own.number;
+
+    site_close(site);
+    site_open(site);
+    assert_int_equal(volumes_adopt(site->volumes, &err), 0);
+    assert_true(epoch_slot_find(site_live(site), number) >= 0);
+    assert_int_equal(volumes_epoch_end_left(site->volumes, SITE_ID, &err), 0);
+    assert_int_equal(epoch_slot_find(site_live(site), number), -1);
+    assert_true(epoch_slot_find(site_live(site), view.number) >= 0);
+    volumes_epoch_end(site->volumes, SITE_ID, &own);
+    volumes_epoch_end(site->volumes, SITE_ID, &view);
+    site_unmount_and_detach(site);
+    assert_int_equal(volumes_epoch_end_left(site->volumes, SITE_ID, &err), 0);
+}
+
 static void built(struct volumes_site *site, struct volumes_epoch *epoch, uint8_t name)
 {
     const struct digest checkpoint = {.bytes = {name}};
@@ -325,6 +353,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_frozen, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_freezes_that_are_none, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_tokens, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_what_was_left, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_another_parent, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_another_parent_ends_a_cut, site_setup, site_teardown),
     };

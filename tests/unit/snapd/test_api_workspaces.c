@@ -125,6 +125,9 @@ static void test_refused_names_and_bodies(void **state)
         {"'force'", "/v1/workspaces/one/unmount", "{'force':true}"},
         {"lacks 'size'", "/v1/workspaces/one/resize", "{}"},
         {"'size'", "/v1/workspaces/one/resize", "{'size':'2G'}"},
+        {"lacks 'checkpoint'", "/v1/workspaces/one/rollback", "{'kill':true}"},
+        {"'kill'", "/v1/workspaces/one/rollback", "{'checkpoint':'1','kill':1}"},
+        {"'signal'", "/v1/workspaces/one/rollback", "{'checkpoint':'1','signal':9}"},
         {"JSON", "/v1/workspaces", "{'name':"},
         {"", "/v1/workspaces", "[]"},
         {"", "/v1/workspaces/one/mount", NULL},
@@ -253,9 +256,10 @@ static void test_list_and_get(void **state)
     cleanup_json json_t *one = site_expect(site, 200, "GET", "/v1/workspaces/a", NULL);
     assert_true(json_equal(one, json_array_get(workspaces, 0)));
     assert_int_equal(json_integer_value(json_object_get(one, "size")), 2 * GIB);
-    static const char *const members[] = {
-        "name",   "id",     "state",   "size", "stored", "filesystem", "path",    "read_only",
-        "device", "worker", "waiting", "lazy", "fetch",  "incident",   "created", "token"};
+    static const char *const members[] = {"name",       "id",   "state",     "size",   "stored",
+                                          "filesystem", "path", "read_only", "device", "worker",
+                                          "waiting",    "lazy", "fetch",     "signed", "incident",
+                                          "created",    "token"};
     for (size_t i = 0; i < ARRAY_SIZE(members); i++)
         assert_non_null(json_object_get(one, members[i]));
     assert_int_equal(json_object_size(one), ARRAY_SIZE(members));
