@@ -1,8 +1,8 @@
 #include "doctor.h"
 
+#include "cgroup.h"
 #include "cleanup.h"
 #include "fdio.h"
-#include "sandbox_cgroup.h"
 #include "spawn.h"
 #include "userns.h"
 
@@ -17,7 +17,7 @@
 #include <sys/utsname.h>
 
 enum {
-    PROC_FILE_MAX = 16 << 20, /* bytes of /proc/filesystems and mountinfo */
+    PROC_FILE_MAX = 64 << 10, /* bytes of /proc/filesystems */
 };
 
 /* 6.12 is 612. */
@@ -170,23 +170,14 @@ void doctor_kernel_userns(struct doctor_check *ret)
 
 void doctor_kernel_freezer(struct doctor_check *ret)
 {
-    cleanup_buf struct buf text = BUF_INIT(PROC_FILE_MAX);
-    char tree[256];
-    if (!read_proc("/proc/self/mountinfo", &text)) {
-        doctor_found(ret, DOCTOR_WARN, "cannot be looked for: no /proc/self/mountinfo");
+    struct cgroup_tree tree;
+    struct err err = ERR_INIT;
+    if (cgroup_tree_pick(&tree, &err) < 0)
+        doctor_found(ret, DOCTOR_WARN, "%.300s", err.text);
+    else if (tree.version == 1 || access(tree.path, W_OK) == 0) {
+        doctor_found(ret, DOCTOR_OK, "cgroup v%d at %s", tree.version, tree.path);
         return;
-    }
-    if (sandbox_cgroup_find(buf_str(&text), tree, sizeof tree)) {
-        if (access(tree, W_OK) == 0) {
-            doctor_found(ret, DOCTOR_OK, "cgroup v2 at %s", tree);
-            return;
-        }
-        doctor_found(ret, DOCTOR_WARN, "cgroup v2 at %s, which may not be written", tree);
-    } else if (strstr(buf_str(&text), " - cgroup ") && strstr(buf_str(&text), ",freezer")) {
-        doctor_found(ret, DOCTOR_OK, "cgroup v1");
-        return;
-    } else {
-        doctor_found(ret, DOCTOR_WARN, "no cgroup tree is mounted");
-    }
+    } else
+        doctor_found(ret, DOCTOR_WARN, "cgroup v2 at %s, which may not be written", tree.path);
     doctor_effect(ret, "sandboxes have no cgroup of their own and cannot be frozen");
 }

@@ -1,6 +1,6 @@
 #include "sandbox_cgroup.h"
 
-#include "buf.h"
+#include "cgroup.h"
 #include "cleanup.h"
 #include "fdio.h"
 
@@ -16,58 +16,8 @@
 #include <unistd.h>
 
 enum {
-    MOUNTINFO_MAX = 16 << 20, /* bytes; hosts with thousands of mounts have some MiB */
-    REMOVE_TRIES = 100,       /* of 10 ms each: the last process may still be on its way out */
+    REMOVE_TRIES = 100, /* of 10 ms each: the last process may still be on its way out */
 };
-
-/* Field `index` (from 0) of a line, up to the next space. */
-static bool field(const char *line, const char *end, int index, const char **ret, size_t *ret_len)
-{
-    const char *p = line;
-    for (; index > 0 && p < end; index--) {
-        p = memchr(p, ' ', (size_t)(end - p));
-        if (!p)
-            return false;
-        p++;
-    }
-    if (p >= end)
-        return false;
-    const char *space = memchr(p, ' ', (size_t)(end - p));
-    *ret = p;
-    *ret_len = (size_t)((space ? space : end) - p);
-    return true;
-}
-
-bool sandbox_cgroup_find(const char *mountinfo, char *ret, size_t room)
-{
-    for (const char *line = mountinfo; *line;) {
-        const char *end = strchrnul(line, '\n');
-        const char *separator = memmem(line, (size_t)(end - line), " - ", 3);
-        const char *type;
-        const char *path;
-        size_t type_len;
-        size_t path_len;
-        /* A path with an escape in it (\040) is not worth decoding here. */
-        if (separator && field(separator + 3, end, 0, &type, &type_len) && type_len == 7 &&
-            memcmp(type, "cgroup2", 7) == 0 && field(line, separator, 4, &path, &path_len) &&
-            path_len < room && !memchr(path, '\\', path_len)) {
-            memcpy(ret, path, path_len);
-            ret[path_len] = '\0';
-            return true;
-        }
-        line = *end ? end + 1 : end;
-    }
-    return false;
-}
-
-static bool find_tree(char *ret, size_t room)
-{
-    cleanup_fd int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-    cleanup_buf struct buf text = BUF_INIT(MOUNTINFO_MAX);
-    if (fd < 0 || fdio_read_all(fd, "mountinfo", &text, NULL) < 0)
-        return false;
-    return sandbox_cgroup_find(buf_str(&text), ret, room);
-}
 
 /* Removes the empty cgroups of clients that no longer exist. One that holds processes stays: the
  * kernel refuses. */
@@ -90,11 +40,11 @@ struct sandbox_cgroup sandbox_cgroup_make(const char *id)
 {
     struct sandbox_cgroup none = {""};
     struct sandbox_cgroup cgroup = none;
-    char tree[256];
+    struct cgroup_tree tree;
     char parent[300];
-    if (!find_tree(tree, sizeof tree))
+    if (cgroup_tree_find(2, &tree, NULL) < 0)
         return none;
-    snprintf(parent, sizeof parent, "%s/varve", tree);
+    snprintf(parent, sizeof parent, "%s/varve", tree.path);
     if (mkdir(parent, 0755) < 0 && errno != EEXIST)
         return none;
     cleanup_fd int dir_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -8,8 +8,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 
 struct sandbox_cgroup {
@@ -24,7 +22,3 @@ struct sandbox_cgroup sandbox_cgroup_make(const char *id);
 pid_t sandbox_cgroup_fork(struct sandbox_cgroup *cgroup);
 /* Removes the cgroup, whose processes have ended. */
 void sandbox_cgroup_remove(struct sandbox_cgroup *cgroup);
-
-/* The mount point of the first cgroup v2 tree in the text of a mountinfo file (pure). False when
- * there is none that fits. */
-bool sandbox_cgroup_find(const char *mountinfo, char *ret, size_t room);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -21,36 +22,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-
-static void test_the_v2_tree_is_found(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *text;
-        const char *path; /* NULL: none */
-    } cases[] = {
-        {"30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup"},
-        {"29 23 0:25 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n"
-         "31 29 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
-         "32 29 0:28 / /sys/fs/cgroup/unified rw shared:1 master:2 - cgroup2 cgroup2 rw",
-         "/sys/fs/cgroup/unified"},
-        {"31 29 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", NULL},
-        {"31 29 0:27 / /a\\040b rw - cgroup2 c rw\n", NULL},
-        {"31 29 0:27 / /a rw - cgroup23 c rw\n", NULL},
-        {"- cgroup2 x", NULL},
-        {" - cgroup2", NULL},
-        {"a b c d\n\n - cgroup2\n", NULL},
-        {"", NULL},
-        {"1 2 3 / /this/path/is/longer/than/the/room/that/there/is/for/it/here rw - cgroup2 c rw",
-         NULL},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        char path[40] = "unset";
-        assert_int_equal(sandbox_cgroup_find(cases[i].text, path, sizeof path),
-                         cases[i].path != NULL);
-        assert_string_equal(path, cases[i].path ? cases[i].path : "unset");
-    }
-}
 
 /* Whether the text of /proc/PID/cgroup has a line that ends like the cgroup's path. */
 static bool is_in(pid_t pid, const struct sandbox_cgroup *cgroup)
@@ -171,7 +142,6 @@ static void test_what_a_killed_client_left_is_swept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_v2_tree_is_found),
         cmocka_unit_test(test_life_of_a_cgroup),
         cmocka_unit_test(test_without_clone3_the_process_is_moved),
         cmocka_unit_test(test_a_cgroup_that_is_gone_costs_itself_only),
