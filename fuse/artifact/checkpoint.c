@@ -95,12 +95,30 @@ static int read_config(struct checkpoint *checkpoint, const struct checkpoint_bl
     return rc < 0 ? rc : compare_index(&checkpoint->index, &checkpoint->config, err);
 }
 
+static int decode_root(struct checkpoint *checkpoint, const uint8_t *bytes, size_t len,
+                       struct err *err)
+{
+    struct volume_root *root = checkpoint->root;
+    int rc = volume_root_decode(bytes, len, root, err);
+    if (rc < 0)
+        return rc;
+    if (root->size != checkpoint->config.size)
+        return err_fail(err, ERR_DAMAGED,
+                        "the root is of a volume of %" PRIu64
+                        " bytes, the config of one of %" PRIu64,
+                        root->size, checkpoint->config.size);
+    size_t at = volume_root_bytes(root);
+    return root->has_usage ? pack_usage_decode(bytes + at, len - at, root->leaf_count,
+                                               &checkpoint->pack_uses, &checkpoint->use_count, err)
+                           : 0;
+}
+
 static int read_root(struct checkpoint *checkpoint, const struct checkpoint_blob *blob,
                      remote_progress stop, void *arg, struct err *err)
 {
     if (!digest_equal(&blob->digest, &checkpoint->config.root))
         return err_fail(err, ERR_DAMAGED, "root manifest and config name another root");
-    if (blob->size < VOLUME_ROOT_HEAD || blob->size > VOLUME_ROOT_BYTES_MAX)
+    if (blob->size < VOLUME_ROOT_HEAD || blob->size > CHECKPOINT_ROOT_BYTES_MAX)
         return err_fail(err, ERR_TOO_LARGE, "the root of a checkpoint has %" PRIu64 " bytes",
                         blob->size);
     cleanup_free uint8_t *bytes = malloc(blob->size);
@@ -108,13 +126,7 @@ static int read_root(struct checkpoint *checkpoint, const struct checkpoint_blob
     if (!bytes || !checkpoint->root)
         return err_errno(err, ENOMEM, "cannot read the root of a checkpoint");
     int rc = checkpoint_read_blob(checkpoint, blob, bytes, "the root", stop, arg, err);
-    if (rc == 0)
-        rc = volume_root_decode(bytes, blob->size, checkpoint->root, err);
-    if (rc == 0 && checkpoint->root->size != checkpoint->config.size)
-        rc = err_fail(err, ERR_DAMAGED,
-                      "the root is of a volume of %" PRIu64 " bytes, the config of one of %" PRIu64,
-                      checkpoint->root->size, checkpoint->config.size);
-    return rc;
+    return rc == 0 ? decode_root(checkpoint, bytes, blob->size, err) : rc;
 }
 
 static int load(struct checkpoint *checkpoint, const struct hmac_key *key, const char *reference,
@@ -179,6 +191,8 @@ void checkpoint_free(struct checkpoint *checkpoint)
     checkpoint_config_free(&checkpoint->config);
     free(checkpoint->root);
     free(checkpoint->packs);
+    free(checkpoint->list_packs);
+    free(checkpoint->pack_uses);
     free(checkpoint->by_id);
     free(checkpoint->repository);
     free(checkpoint);
@@ -208,4 +222,14 @@ const struct pack *checkpoint_packs_of(const struct checkpoint *checkpoint, size
 {
     *ret_count = checkpoint->pack_count;
     return checkpoint->packs;
+}
+
+const uint32_t *checkpoint_list_packs(const struct checkpoint *checkpoint)
+{
+    return checkpoint->list_packs;
+}
+
+const struct pack_use *checkpoint_uses_of(const struct checkpoint *checkpoint)
+{
+    return checkpoint->pack_uses;
 }

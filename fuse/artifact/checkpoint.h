@@ -49,6 +49,13 @@ const struct checkpoint_index *checkpoint_index_of(const struct checkpoint *chec
 const struct volume_root *checkpoint_root_of(const struct checkpoint *checkpoint);
 /* All packs, in the order of the lists. */
 const struct pack *checkpoint_packs_of(const struct checkpoint *checkpoint, size_t *ret_count);
+/* How many of them each list has. */
+const uint32_t *checkpoint_list_packs(const struct checkpoint *checkpoint);
+/* What each of them is needed for; NULL: nobody has counted. */
+const struct pack_use *checkpoint_uses_of(const struct checkpoint *checkpoint);
+/* The pack that has these bytes, by its number among them; ERR_DAMAGED when there is none. */
+int checkpoint_find_pack(const struct checkpoint *checkpoint, const struct volume_place *place,
+                         uint32_t *ret, struct err *err);
 
 /* A copy of a leaf, into memory of the caller (it is large). One of which nothing is set is empty,
  * without asking anybody. */
@@ -69,3 +76,12 @@ typedef int checkpoint_take(void *arg, uint64_t chunk, const void *bytes, struct
 int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
                     remote_progress stop, void *stop_arg, checkpoint_take *take, void *take_arg,
                     struct err *err);
+
+/* Takes the frame of a chunk as it stands in its pack, whose digest was checked. */
+typedef int checkpoint_take_frame(void *arg, uint64_t chunk, const void *frame, size_t len,
+                                  struct err *err);
+/* The same for frames of chunks that are not zero, with at most *reads ranged reads, which is
+ * counted down; what would need more is left out. */
+int checkpoint_read_frames(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
+                           size_t *reads, remote_progress stop, void *stop_arg,
+                           checkpoint_take_frame *take, void *take_arg, struct err *err);

@@ -47,7 +47,7 @@ static int fetch(struct checkpoint *checkpoint, uint32_t number, remote_progress
     cleanup_free struct volume_leaf *leaf = malloc(sizeof *leaf);
     if (!bytes || !leaf)
         return err_errno(err, ENOMEM, "no memory");
-    int rc = checkpoint_packs_find(checkpoint, place, &pack, err);
+    int rc = checkpoint_find_pack(checkpoint, place, &pack, err);
     if (rc == 0)
         rc = remote_blob_read(checkpoint->remote, checkpoint->repository,
                               &checkpoint->packs[pack].digest, place->offset, bytes, place->length,

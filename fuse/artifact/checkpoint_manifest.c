@@ -317,7 +317,7 @@ int checkpoint_root_decode(const char *bytes, size_t len, struct checkpoint_root
     if (rc == 0)
         rc = checkpoint_manifest_blob(json_array_get(layers, 0), "the root's descriptor",
                                       CHECKPOINT_MEDIA_ROOT, VOLUME_ROOT_HEAD + VOLUME_ENTRY_BYTES,
-                                      VOLUME_ROOT_BYTES_MAX, &manifest.root, err);
+                                      CHECKPOINT_ROOT_BYTES_MAX, &manifest.root, err);
     if (rc == 0)
         *ret = manifest;
     return rc;

@@ -12,13 +12,16 @@
 
 #include "checkpoint_config.h"
 #include "oci_image.h"
+#include "pack_usage.h"
 #include "pack_writer.h"
 
 enum {
     CHECKPOINT_LIST_PACKS = 1000,
     CHECKPOINT_LISTS_MAX = 256,
     CHECKPOINT_MANIFEST_BYTES_MAX = 1 << 20,
+    CHECKPOINT_ROOT_BYTES_MAX = VOLUME_ROOT_BYTES_MAX + PACK_USAGE_BYTES_MAX,
 };
+_Static_assert(CHECKPOINT_LIST_PACKS *CHECKPOINT_LISTS_MAX == PACK_USAGE_PACKS_MAX, "all packs");
 #define CHECKPOINT_ARTIFACT   "application/vnd.varve.checkpoint.v1"
 #define CHECKPOINT_MEDIA_ROOT "application/vnd.varve.checkpoint.root.v1"
 #define CHECKPOINT_PACKS      "application/vnd.varve.packs.v1"
@@ -60,9 +63,8 @@ int checkpoint_root_encode(const struct checkpoint_root_manifest *manifest, char
 int checkpoint_root_decode(const char *bytes, size_t len, struct checkpoint_root_manifest *ret,
                            struct err *err);
 
-/* A pack list of 1 to CHECKPOINT_LIST_PACKS packs. All lists of an index but the last have as many
- * as that. Its config is OCI's empty one (image-spec, manifest.md, "Guidance for an Empty
- * Descriptor"), whose bytes are CHECKPOINT_EMPTY. */
+/* A pack list of 1 to CHECKPOINT_LIST_PACKS packs. Its config is OCI's empty one (image-spec,
+ * manifest.md, "Guidance for an Empty Descriptor"), whose bytes are CHECKPOINT_EMPTY. */
 int checkpoint_packs_encode(const struct pack *packs, size_t count, char **ret, size_t *ret_len,
                             struct err *err);
 /* Caller frees *ret. */

@@ -6,9 +6,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-static int add_list(struct checkpoint *checkpoint, const struct checkpoint_blob *blob, bool last,
-                    remote_progress stop, void *arg, struct err *err)
+static int add_list(struct checkpoint *checkpoint, size_t number, remote_progress stop, void *arg,
+                    struct err *err)
 {
+    const struct checkpoint_blob *blob = &checkpoint->index.lists[number];
     cleanup_remote_manifest struct remote_manifest manifest = {.bytes = NULL};
     cleanup_free struct pack *packs = NULL;
     size_t count;
@@ -17,9 +18,6 @@ static int add_list(struct checkpoint *checkpoint, const struct checkpoint_blob 
         rc = checkpoint_packs_decode(manifest.bytes, manifest.len, &packs, &count, err);
     if (rc < 0)
         return rc;
-    if (!last && count != CHECKPOINT_LIST_PACKS)
-        return err_fail(err, ERR_DAMAGED, "pack list %s is not the last one and has %zu packs",
-                        digest_format(&blob->digest).s, count);
     struct pack *more =
         realloc(checkpoint->packs, (checkpoint->pack_count + count) * sizeof *checkpoint->packs);
     if (!more)
@@ -27,6 +25,7 @@ static int add_list(struct checkpoint *checkpoint, const struct checkpoint_blob 
     checkpoint->packs = more;
     memcpy(more + checkpoint->pack_count, packs, count * sizeof *packs);
     checkpoint->pack_count += count;
+    checkpoint->list_packs[number] = (uint32_t)count;
     return 0;
 }
 
@@ -66,16 +65,22 @@ int checkpoint_packs_load(struct checkpoint *checkpoint, remote_progress stop, v
     const struct checkpoint_index *index = &checkpoint->index;
     if (index->list_count > CHECKPOINT_LISTS_MAX)
         return err_fail(err, ERR_TOO_LARGE, "a checkpoint with %zu pack lists", index->list_count);
+    checkpoint->list_packs = calloc(index->list_count + 1, sizeof *checkpoint->list_packs);
+    if (!checkpoint->list_packs)
+        return err_errno(err, ENOMEM, "cannot read the pack lists of a checkpoint");
     for (size_t i = 0; i < index->list_count; i++) {
-        int rc = add_list(checkpoint, &index->lists[i], i + 1 == index->list_count, stop, arg, err);
+        int rc = add_list(checkpoint, i, stop, arg, err);
         if (rc < 0)
             return rc;
     }
+    if (checkpoint->root->has_usage && checkpoint->use_count != checkpoint->pack_count)
+        return err_fail(err, ERR_DAMAGED, "the root speaks of %zu packs, the lists have %zu",
+                        checkpoint->use_count, checkpoint->pack_count);
     return sort_packs(checkpoint, err);
 }
 
-int checkpoint_packs_find(const struct checkpoint *checkpoint, const struct volume_place *place,
-                          uint32_t *ret_pack, struct err *err)
+int checkpoint_find_pack(const struct checkpoint *checkpoint, const struct volume_place *place,
+                         uint32_t *ret, struct err *err)
 {
     size_t low = 0, high = checkpoint->pack_count;
     while (low < high) {
@@ -88,7 +93,7 @@ int checkpoint_packs_find(const struct checkpoint *checkpoint, const struct volu
                             "%u bytes at %u of pack %s, which has %" PRIu64 " bytes", place->length,
                             place->offset, digest_format(&pack->digest).s, pack->size);
         if (order == 0) {
-            *ret_pack = number;
+            *ret = number;
             return 0;
         }
         if (order < 0)

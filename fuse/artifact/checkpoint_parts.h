@@ -52,6 +52,9 @@ struct checkpoint {
     struct volume_root *root;
     struct pack *packs; /* in the order of the lists */
     size_t pack_count;
+    uint32_t *list_packs;       /* of each list, how many */
+    struct pack_use *pack_uses; /* of all packs; NULL: nobody has counted */
+    size_t use_count;
     uint32_t *by_id; /* the same, sorted by their digests */
 
     pthread_mutex_t lock;   /* what follows */
@@ -66,9 +69,6 @@ struct checkpoint {
 /* Reads all lists that the index names. */
 int checkpoint_packs_load(struct checkpoint *checkpoint, remote_progress stop, void *arg,
                           struct err *err);
-/* The pack that has these bytes; ERR_DAMAGED when there is none. */
-int checkpoint_packs_find(const struct checkpoint *checkpoint, const struct volume_place *place,
-                          uint32_t *ret_pack, struct err *err);
 
 /* checkpoint_leaves.c */
 /* Gets a leaf, which is not empty, and returns with the lock held, under which it may be looked at;

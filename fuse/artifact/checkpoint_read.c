@@ -17,8 +17,10 @@ struct reading {
     struct checkpoint *checkpoint;
     remote_progress stop;
     void *stop_arg;
-    checkpoint_take *take;
+    checkpoint_take *take;             /* or */
+    checkpoint_take_frame *take_frame; /* NULL */
     void *take_arg;
+    size_t *reads; /* that may follow; NULL: any number */
     struct pack_frame *codec;
     uint8_t *chunk;  /* VOLUME_CHUNK bytes; owned */
     uint8_t *bytes;  /* of a ranged read; owned */
@@ -65,6 +67,8 @@ static int compare_places(const void *a, const void *b)
 
 static int give_zero(const struct reading *reading, uint64_t chunk, struct err *err)
 {
+    if (!reading->take)
+        return 0;
     return reading->take(reading->take_arg, chunk, NULL, err);
 }
 
@@ -98,7 +102,7 @@ static int place_one(struct reading *reading, struct wanted *wanted, struct err 
     if (wanted->entry.place.length == 0)
         return give_zero(reading, wanted->chunk, err);
     int rc =
-        checkpoint_packs_find(reading->checkpoint, &wanted->entry.place, &wanted->pack, &failure);
+        checkpoint_find_pack(reading->checkpoint, &wanted->entry.place, &wanted->pack, &failure);
     if (rc == 0)
         return 1;
     (void)err_wrap(&failure, rc, "chunk %" PRIu64, wanted->chunk);
@@ -181,6 +185,9 @@ static int give_chunk(struct reading *reading, const struct wanted *wanted, cons
     struct err failure = ERR_INIT;
     int rc = pack_frame_decode(reading->codec, bytes, wanted->entry.place.length,
                                &wanted->entry.digest, reading->chunk, &failure);
+    if (rc == 0 && reading->take_frame)
+        return reading->take_frame(reading->take_arg, wanted->chunk, bytes,
+                                   wanted->entry.place.length, err);
     if (rc == 0)
         return reading->take(reading->take_arg, wanted->chunk, reading->chunk, err);
     (void)err_wrap(&failure, rc, "chunk %" PRIu64 ", at %u of pack %s", wanted->chunk,
@@ -217,6 +224,10 @@ static int read_all(struct reading *reading, const struct wanted *wanted, size_t
     for (size_t done = 0; rc == 0 && done < count;) {
         uint64_t from, to;
         size_t here = plan_range(wanted + done, count - done, &from, &to);
+        if (reading->reads && *reading->reads == 0)
+            break;
+        if (reading->reads)
+            --*reading->reads;
         rc = read_range(reading, wanted + done, here, from, to, err);
         done += here;
     }
@@ -274,6 +285,20 @@ static int read_found(struct reading *reading, const struct wanted *wanted, size
     return rc;
 }
 
+static int read_wanted(struct reading *reading, const uint64_t *chunks, size_t count,
+                       struct err *err)
+{
+    cleanup_free struct wanted *wanted = NULL;
+    if (count == 0)
+        return 0;
+    int rc = list_wanted(reading->checkpoint, chunks, count, &wanted, err);
+    if (rc == 0)
+        rc = find_all(reading, wanted, &count, err);
+    if (rc == 0 && count > 0)
+        rc = read_found(reading, wanted, count, err);
+    return rc == 0 && reading->lost ? err_pass(err, reading->lost, &reading->failure) : rc;
+}
+
 int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
                     remote_progress stop, void *stop_arg, checkpoint_take *take, void *take_arg,
                     struct err *err)
@@ -283,13 +308,18 @@ int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_
                               .stop_arg = stop_arg,
                               .take = take,
                               .take_arg = take_arg};
-    cleanup_free struct wanted *wanted = NULL;
-    if (count == 0)
-        return 0;
-    int rc = list_wanted(checkpoint, chunks, count, &wanted, err);
-    if (rc == 0)
-        rc = find_all(&reading, wanted, &count, err);
-    if (rc == 0 && count > 0)
-        rc = read_found(&reading, wanted, count, err);
-    return rc == 0 && reading.lost ? err_pass(err, reading.lost, &reading.failure) : rc;
+    return read_wanted(&reading, chunks, count, err);
+}
+
+int checkpoint_read_frames(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
+                           size_t *reads, remote_progress stop, void *stop_arg,
+                           checkpoint_take_frame *take, void *take_arg, struct err *err)
+{
+    struct reading reading = {.checkpoint = checkpoint,
+                              .stop = stop,
+                              .stop_arg = stop_arg,
+                              .take_frame = take,
+                              .take_arg = take_arg,
+                              .reads = reads};
+    return read_wanted(&reading, chunks, count, err);
 }

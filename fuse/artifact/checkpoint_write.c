@@ -1,5 +1,6 @@
 #include "checkpoint_write.h"
 
+#include "checkpoint_upkeep.h"
 #include "checkpoint_write_parts.h"
 #include "cleanup.h"
 
@@ -34,6 +35,8 @@ static void free_making(struct checkpoint_making **making)
         return;
     chunk_pool_free((*making)->pool); /* before what its threads ask */
     chunk_seen_free((*making)->seen);
+    checkpoint_upkeep_free((*making)->upkeep);
+    checkpoint_lists_free(&(*making)->lists);
     pack_writer_free((*making)->packs);
     free((*making)->changes);
     free((*making)->leaves);
@@ -70,6 +73,9 @@ static int begin(const struct checkpoint_write *write, const struct checkpoint_s
     if (write->avoid)
         options.avoid = checkpoint_packs_of(write->avoid, &options.avoid_count);
     int rc = pack_writer_new(&options, &making->packs, err);
+    making->pack_bytes = options.pack_bytes;
+    if (rc == 0)
+        rc = checkpoint_upkeep_new(making, &making->upkeep, err);
     if (rc == 0)
         rc = chunk_seen_new(CHECKPOINT_SEEN_MAX, &making->seen, err);
     if (rc == 0)
@@ -128,6 +134,8 @@ int checkpoint_write(const struct checkpoint_write *write, const struct checkpoi
     if (rc == 0)
         rc = checkpoint_write_chunks(making, err);
     if (rc == 0)
+        rc = checkpoint_upkeep_move(making, true, err);
+    if (rc == 0)
         rc = checkpoint_write_leaves(making, err);
     if (rc == 0)
         rc = checkpoint_write_progress(making, err);
@@ -135,6 +143,8 @@ int checkpoint_write(const struct checkpoint_write *write, const struct checkpoi
         note_unchanged(making);
     } else if (rc == 0) {
         rc = checkpoint_write_root(making, err);
+        if (rc == 0)
+            rc = checkpoint_write_arrange(making, err);
         if (rc == 0)
             rc = checkpoint_write_blobs(making, err);
         if (rc == 0)

@@ -16,17 +16,20 @@
  * it. A leaf of the parent is fetched when something is set there and the source has more to say of
  * its chunks than that they are the parent's.
  *
- * Pack lists of the parent that are full are named again; the last one is written anew with the new
- * packs. Lists and root manifests have tags ("p-", "r-" and the first 12 digits of their digest)
- * before the index is sent. A tag that names another manifest already is ERR_EXISTS.
+ * Packs that nothing names any more leave the lists; those that are hardly needed, and small ones,
+ * are emptied (checkpoint_upkeep.h), within bounds. Pack lists of the parent that lose no pack are
+ * named again, but for the last one, which gets the new ones. Lists and root manifests have tags
+ * ("p-", "r-" and the first 12 digits of their digest) before the index is sent. A tag that names
+ * another manifest already is ERR_EXISTS.
  *
  * A failure leaves blobs and manifests that nothing tagged names (or the tags "r-" and "p-" alone);
  * what the tag of the index named before, it names then, unless the very last request failed and
  * nobody knows.
  *
- * Memory: 8 MiB for chunks on their way, 7 MiB for what is known of up to CHECKPOINT_LEAVES_PENDING
- * leaves that wait for their packs, 35 MiB for digests (chunk_seen.h), the packs of the index (40
- * bytes each), and what the parent keeps (checkpoint.h). Temporary files: pack_writer.h.
+ * Memory: 8 MiB for chunks on their way, 16 MiB for those that are moved, 7 MiB for what is known
+ * of up to CHECKPOINT_LEAVES_PENDING leaves that wait for their packs, 35 MiB for digests
+ * (chunk_seen.h), the packs of the index (40 bytes each), and what the parent keeps (checkpoint.h).
+ * Temporary files: pack_writer.h.
  *
  * Threads: one for a call; compression and sending have threads of their own.
  */
@@ -99,6 +102,7 @@ struct checkpoint_written {
     uint64_t chunks_read;
     uint64_t chunks_new;
     uint64_t bytes_new;   /* sent: packs, root, manifests */
+    uint64_t bytes_moved; /* of them, out of packs of the parent's */
     uint64_t bytes_total; /* of all packs that the index names */
     uint64_t chunks;      /* that are not zero */
     struct pack *packs;   /* new ones; owned; NULL */

@@ -227,6 +227,22 @@ static int read_batch(struct reading *reading, struct batch *batch, struct err *
 
 /* Putting into packs */
 
+int checkpoint_write_add_change(struct checkpoint_making *making,
+                                const struct checkpoint_change *change, struct err *err)
+{
+    if (making->change_count == making->change_room) {
+        size_t room = making->change_room ? 2 * making->change_room : 256;
+        struct checkpoint_change *changes = realloc(making->changes, room * sizeof *changes);
+        if (!changes)
+            return err_errno(err, ENOMEM, "cannot note what changed");
+        making->changes = changes;
+        making->change_room = room;
+    }
+    making->changes[making->change_count++] = *change;
+    return 0;
+}
+
+/* They come in order. */
 static int note_change(struct checkpoint_making *making, const struct checkpoint_change *change,
                        struct err *err)
 {
@@ -238,17 +254,8 @@ static int note_change(struct checkpoint_making *making, const struct checkpoint
         if (rc < 0)
             return rc;
     }
-    if (making->change_count == making->change_room) {
-        size_t room = making->change_room ? 2 * making->change_room : 256;
-        struct checkpoint_change *changes = realloc(making->changes, room * sizeof *changes);
-        if (!changes)
-            return err_errno(err, ENOMEM, "cannot note what changed");
-        making->changes = changes;
-        making->change_room = room;
-    }
-    making->changes[making->change_count++] = *change;
     making->changed_leaves += is_new;
-    return 0;
+    return checkpoint_write_add_change(making, change, err);
 }
 
 /* Where a chunk's bytes are, which this may be the first one to have. */
@@ -263,6 +270,7 @@ static int store(struct checkpoint_making *making, const struct chunk_job *job,
     if (rc == 0)
         rc = chunk_seen_add(making->seen, &job->digest, ret, err);
     making->written.chunks_new += rc == 0;
+    making->stored_bytes += rc == 0 ? job->frame_len : 0;
     return rc;
 }
 

@@ -1,4 +1,5 @@
 /* From changes to leaves, and to the root. */
+#include "checkpoint_upkeep.h"
 #include "checkpoint_write_parts.h"
 #include "cleanup.h"
 
@@ -29,7 +30,35 @@ static int note_leaf(struct checkpoint_making *making, const struct checkpoint_n
         making->leaf_room = room;
     }
     making->leaves[making->leaf_count++] = *leaf;
+    making->is_made[leaf->number] = true;
     return 0;
+}
+
+/* Whether somebody needs the leaf anew. */
+static bool is_needed(const struct checkpoint_change *changes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!changes[i].is_moved)
+            return true;
+    return false;
+}
+
+static int apply(struct checkpoint_making *making, const struct checkpoint_change *change,
+                 struct volume_leaf *leaf, struct err *err)
+{
+    const uint32_t at = change->chunk % VOLUME_LEAF_CHUNKS;
+    struct volume_entry entry = {.digest = change->digest};
+    int rc = 0;
+    if (change->is_nothing)
+        return 0;
+    if (leaf->set[at])
+        checkpoint_upkeep_uncount(making, &leaf->entries[at].place);
+    if (change->is_set) {
+        entry.place = pack_writer_place(making->packs, &change->spot);
+        rc = checkpoint_upkeep_count(making, leaf->number, &change->spot, err);
+    }
+    volume_leaf_set(leaf, at, change->is_set ? &entry : NULL);
+    return rc;
 }
 
 /* The leaf of these changes. */
@@ -37,19 +66,19 @@ static int make_leaf(struct checkpoint_making *making, const struct checkpoint_c
                      size_t count, struct work *work, struct err *err)
 {
     struct checkpoint_new_leaf made = {.number = changes[0].chunk / VOLUME_LEAF_CHUNKS};
-    int rc = begin_leaf(making, made.number, &work->leaf, err);
-    if (rc < 0)
-        return rc;
-    made.before = work->leaf.count;
-    for (size_t i = 0; i < count; i++) {
-        struct volume_entry entry = {.digest = changes[i].digest};
-        if (changes[i].is_set)
-            entry.place = pack_writer_place(making->packs, &changes[i].spot);
-        volume_leaf_set(&work->leaf, changes[i].chunk % VOLUME_LEAF_CHUNKS,
-                        changes[i].is_set ? &entry : NULL);
+    struct err failure = ERR_INIT;
+    int rc = begin_leaf(making, made.number, &work->leaf, &failure);
+    if (rc < 0 && failure.code != ERR_CANCELLED && !is_needed(changes, count)) {
+        checkpoint_upkeep_miss(making, made.number);
+        return 0;
     }
+    if (rc < 0)
+        return err_pass(err, rc, &failure);
+    made.before = work->leaf.count;
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = apply(making, &changes[i], &work->leaf, err);
     made.count = work->leaf.count;
-    if (made.count > 0) {
+    if (rc == 0 && made.count > 0) {
         size_t len = volume_leaf_encode(&work->leaf, work->bytes);
         rc = digest_bytes(work->bytes, len, &made.digest, err);
         if (rc == 0)
@@ -65,7 +94,9 @@ int checkpoint_write_leaves(struct checkpoint_making *making, struct err *err)
     cleanup_free struct work *work = malloc(sizeof *work);
     if (!work)
         return err_errno(err, ENOMEM, "cannot make the leaves of a checkpoint");
-    int rc = pack_writer_seal(making->packs, err); /* from here on, places are known */
+    int rc = checkpoint_upkeep_move(making, false, err);
+    if (rc == 0)
+        rc = pack_writer_seal(making->packs, err); /* from here on, places are known */
     for (size_t at = 0; rc == 0 && at < making->change_count;) {
         const struct checkpoint_change *changes = &making->changes[at];
         uint32_t number = changes[0].chunk / VOLUME_LEAF_CHUNKS;
@@ -78,6 +109,22 @@ int checkpoint_write_leaves(struct checkpoint_making *making, struct err *err)
     }
     making->change_count = 0;
     making->changed_leaves = 0;
+    return rc;
+}
+
+static int set_leaf(struct checkpoint_making *making, const struct checkpoint_new_leaf *leaf,
+                    struct err *err)
+{
+    struct volume_root *root = &making->root;
+    struct volume_entry entry = {.digest = leaf->digest};
+    int rc = 0;
+    if (root->set[leaf->number])
+        checkpoint_upkeep_uncount(making, &root->leaves[leaf->number].place);
+    if (leaf->count > 0) {
+        entry.place = pack_writer_place(making->packs, &leaf->spot);
+        rc = checkpoint_upkeep_count(making, leaf->number, &leaf->spot, err);
+    }
+    volume_root_set(root, leaf->number, &entry, leaf->count, leaf->before);
     return rc;
 }
 
@@ -95,13 +142,9 @@ int checkpoint_write_root(struct checkpoint_making *making, struct err *err)
         root->size = making->source->size;
         root->leaf_count = leaf_count;
     }
-    for (size_t i = 0; i < making->leaf_count; i++) {
-        const struct checkpoint_new_leaf *leaf = &making->leaves[i];
-        struct volume_entry entry = {.digest = leaf->digest};
-        if (leaf->count > 0)
-            entry.place = pack_writer_place(making->packs, &leaf->spot);
-        volume_root_set(root, leaf->number, &entry, leaf->count, leaf->before);
-    }
+    root->has_usage = true;
+    for (size_t i = 0; rc == 0 && i < making->leaf_count; i++)
+        rc = set_leaf(making, &making->leaves[i], err);
     making->written.chunks = root->chunks;
-    return 0;
+    return rc;
 }

@@ -24,10 +24,13 @@ static int send_bytes(struct checkpoint_making *making, const void *bytes, size_
 
 static int send_root(struct checkpoint_making *making, struct err *err)
 {
-    cleanup_free uint8_t *bytes = malloc(VOLUME_ROOT_BYTES_MAX);
+    const struct checkpoint_lists *lists = &making->lists;
+    cleanup_free uint8_t *bytes =
+        malloc(VOLUME_ROOT_BYTES_MAX + PACK_USAGE_HEAD + lists->count * PACK_USE_BYTES);
     if (!bytes)
         return err_errno(err, ENOMEM, "cannot write the root of a checkpoint");
     size_t len = volume_root_encode(&making->root, bytes);
+    len += pack_usage_encode(lists->uses, lists->count, bytes + len);
     return send_bytes(making, bytes, len, &making->blobs.root, err);
 }
 
@@ -48,12 +51,10 @@ static int send_config(struct checkpoint_making *making, struct err *err)
 int checkpoint_write_blobs(struct checkpoint_making *making, struct err *err)
 {
     struct checkpoint_blob empty;
-    size_t new_packs;
-    (void)pack_writer_packs(making->packs, &new_packs);
     int rc = send_root(making, err);
     if (rc == 0)
         rc = send_config(making, err);
-    if (rc == 0 && new_packs > 0) /* for the lists */
+    if (rc == 0 && checkpoint_lists_new(&making->lists))
         rc = send_bytes(making, CHECKPOINT_EMPTY, strlen(CHECKPOINT_EMPTY), &empty, err);
     if (rc == 0)
         rc = pack_writer_flush(making->packs, err);
@@ -62,9 +63,8 @@ int checkpoint_write_blobs(struct checkpoint_making *making, struct err *err)
 
 /* Manifests */
 
-/* A manifest under the tag that its digest gives it. */
-static int send_manifest(struct checkpoint_making *making, char prefix, const char *text,
-                         size_t len, struct checkpoint_blob *ret, struct err *err)
+int checkpoint_write_manifest(struct checkpoint_making *making, char prefix, const char *text,
+                              size_t len, struct checkpoint_blob *ret, struct err *err)
 {
     const struct checkpoint_write *write = making->write;
     char tag[2 + TAG_DIGITS + 1];
@@ -88,106 +88,8 @@ static int send_root_manifest(struct checkpoint_making *making, struct checkpoin
     size_t len = 0;
     int rc = checkpoint_root_encode(&making->blobs, &text, &len, err);
     if (rc == 0)
-        rc = send_manifest(making, 'r', text, len, ret, err);
+        rc = checkpoint_write_manifest(making, 'r', text, len, ret, err);
     return rc == 0 ? FAULT_POINT("checkpoint.root-manifest-sent", err) : rc;
-}
-
-/* Pack lists */
-
-/* All packs of the new index: the parent's, and the new ones. Caller frees. */
-static int all_packs(struct checkpoint_making *making, size_t *ret_old, size_t *ret_count,
-                     struct pack **ret, struct err *err)
-{
-    size_t old_count = 0;
-    size_t new_count;
-    const struct pack *old_packs =
-        making->write->parent ? checkpoint_packs_of(making->write->parent, &old_count) : NULL;
-    const struct pack *new_packs = pack_writer_packs(making->packs, &new_count);
-    struct pack *packs = calloc(old_count + new_count + 1, sizeof *packs);
-    struct pack *kept = calloc(new_count + 1, sizeof *kept);
-    if (!packs || !kept) {
-        free(packs);
-        free(kept);
-        return err_errno(err, ENOMEM, "cannot list the packs of a checkpoint");
-    }
-    if (old_count > 0)
-        memcpy(packs, old_packs, old_count * sizeof *packs);
-    if (new_count > 0) {
-        memcpy(packs + old_count, new_packs, new_count * sizeof *packs);
-        memcpy(kept, new_packs, new_count * sizeof *kept);
-    }
-    making->written.packs = kept;
-    making->written.pack_count = new_count;
-    for (size_t i = 0; i < old_count + new_count; i++)
-        making->written.bytes_total += packs[i].size;
-    for (size_t i = 0; i < new_count; i++)
-        making->written.bytes_new += new_packs[i].size;
-    *ret = packs;
-    *ret_old = old_count;
-    *ret_count = old_count + new_count;
-    return 0;
-}
-
-static int send_list(struct checkpoint_making *making, const struct pack *packs, size_t count,
-                     struct checkpoint_blob *ret, struct err *err)
-{
-    cleanup_free char *text = NULL;
-    size_t len = 0;
-    int rc = checkpoint_packs_encode(packs, count, &text, &len, err);
-    if (rc == 0)
-        rc = send_manifest(making, 'p', text, len, ret, err);
-    return rc == 0 ? FAULT_POINT("checkpoint.list-sent", err) : rc;
-}
-
-/* Names the lists of the parent that stay: the full ones, or all when there is no new pack. */
-static int keep_lists(const struct checkpoint_making *making, size_t old_count, bool all,
-                      struct checkpoint_index *index, struct err *err)
-{
-    if (!making->write->parent)
-        return 0;
-    const struct checkpoint_index *old = checkpoint_index_of(making->write->parent);
-    if (old->list_count != (old_count + CHECKPOINT_LIST_PACKS - 1) / CHECKPOINT_LIST_PACKS) {
-        struct err failure = ERR_INIT;
-        int rc = err_fail(&failure, ERR_DAMAGED, "it has %zu packs in %zu lists", old_count,
-                          old->list_count);
-        return checkpoint_write_parent_failed(making, rc, &failure, err);
-    }
-    size_t count = all ? old->list_count : old_count / CHECKPOINT_LIST_PACKS;
-    if (count > 0)
-        memcpy(index->lists, old->lists, count * sizeof *index->lists);
-    index->list_count = count;
-    return 0;
-}
-
-static int send_lists(struct checkpoint_making *making, struct checkpoint_index *index,
-                      struct err *err)
-{
-    cleanup_free struct pack *packs = NULL;
-    size_t old_count = 0;
-    size_t count = 0;
-    int rc = all_packs(making, &old_count, &count, &packs, err);
-    if (rc < 0)
-        return rc;
-    size_t lists = (count + CHECKPOINT_LIST_PACKS - 1) / CHECKPOINT_LIST_PACKS;
-    if (lists > CHECKPOINT_LISTS_MAX) {
-        rc = err_fail(err, ERR_TOO_LARGE, "the checkpoint would have %zu packs, at most %d fit",
-                      count, CHECKPOINT_LISTS_MAX * CHECKPOINT_LIST_PACKS);
-        err_hint(err, "copy the files into a new workspace");
-        return rc;
-    }
-    index->lists = calloc(lists + 1, sizeof *index->lists);
-    if (!index->lists)
-        return err_errno(err, ENOMEM, "cannot list the packs of a checkpoint");
-    rc = keep_lists(making, old_count, count == old_count, index, err);
-    if (rc < 0 || index->list_count == lists)
-        return rc;
-    while (rc == 0 && index->list_count < lists) {
-        size_t at = index->list_count * CHECKPOINT_LIST_PACKS;
-        size_t some = count - at < CHECKPOINT_LIST_PACKS ? count - at : CHECKPOINT_LIST_PACKS;
-        rc = send_list(making, packs + at, some, &index->lists[index->list_count], err);
-        index->list_count += rc == 0;
-    }
-    return rc;
 }
 
 /* The index */
@@ -240,7 +142,7 @@ int checkpoint_write_manifests(struct checkpoint_making *making, struct err *err
     index.has_parent = checkpoint_write_before(write, &index.parent);
     int rc = send_root_manifest(making, &index.root_manifest, err);
     if (rc == 0)
-        rc = send_lists(making, &index, err);
+        rc = checkpoint_write_lists(making, &index, err);
     if (rc == 0)
         rc = checkpoint_index_encode(&index, &text, &len, err);
     if (rc == 0)

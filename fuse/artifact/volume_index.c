@@ -5,7 +5,9 @@
 
 enum {
     MAGIC_BYTES = 8,
-    INDEX_VERSION = 1,
+    LEAF_VERSION = 1,
+    ROOT_VERSION = 1,
+    ROOT_VERSION_USAGE = 2, /* with what follows */
     BITMAP_AT = VOLUME_LEAF_HEAD,
 };
 static const char leaf_magic[] = "VRVLEAF1";
@@ -63,17 +65,17 @@ static bool is_nothing(const uint8_t *bytes, size_t len)
     return true;
 }
 
-/* Magic and version. */
-static int check_head(const uint8_t *bytes, size_t len, size_t least, const char *magic,
-                      const char *what, struct err *err)
+/* Magic and version, from 1 to `newest`. */
+static int check_head(const uint8_t *bytes, size_t len, size_t least, uint32_t newest,
+                      const char *magic, const char *what, struct err *err)
 {
     if (len < MAGIC_BYTES + 4 || memcmp(bytes, magic, MAGIC_BYTES) != 0)
         return err_fail(err, ERR_DAMAGED, "it is no %s of a checkpoint", what);
     uint32_t version = get32(bytes + MAGIC_BYTES);
-    if (version > INDEX_VERSION)
-        return err_fail(err, ERR_TOO_NEW, "the %s has version %u, this program knows %d", what,
-                        version, INDEX_VERSION);
-    if (version != INDEX_VERSION || len < least)
+    if (version > newest)
+        return err_fail(err, ERR_TOO_NEW, "the %s has version %u, this program knows %u", what,
+                        version, newest);
+    if (version < 1 || len < least)
         return err_fail(err, ERR_DAMAGED, "the %s of a checkpoint is damaged", what);
     return 0;
 }
@@ -99,7 +101,7 @@ size_t volume_leaf_encode(const struct volume_leaf *leaf, uint8_t *ret)
     uint8_t *at = ret + VOLUME_LEAF_BYTES_MIN;
     memset(ret, 0, VOLUME_LEAF_BYTES_MIN);
     memcpy(ret, leaf_magic, MAGIC_BYTES);
-    put32(ret + 8, INDEX_VERSION);
+    put32(ret + 8, LEAF_VERSION);
     put32(ret + 12, leaf->number);
     put32(ret + 16, leaf->count);
     for (uint32_t i = 0; i < VOLUME_LEAF_CHUNKS; i++) {
@@ -128,7 +130,7 @@ static uint32_t count_set(const uint8_t *bytes)
 int volume_leaf_decode(const uint8_t *bytes, size_t len, uint32_t number, struct volume_leaf *ret,
                        struct err *err)
 {
-    int rc = check_head(bytes, len, VOLUME_LEAF_BYTES_MIN, leaf_magic, "leaf", err);
+    int rc = check_head(bytes, len, VOLUME_LEAF_BYTES_MIN, LEAF_VERSION, leaf_magic, "leaf", err);
     if (rc < 0)
         return rc;
     uint32_t count = get32(bytes + 16);
@@ -171,10 +173,10 @@ void volume_root_set(struct volume_root *root, uint32_t leaf, const struct volum
 
 size_t volume_root_encode(const struct volume_root *root, uint8_t *ret)
 {
-    size_t len = VOLUME_ROOT_HEAD + (size_t)root->leaf_count * VOLUME_ENTRY_BYTES;
+    size_t len = volume_root_bytes(root);
     memset(ret, 0, len);
     memcpy(ret, root_magic, MAGIC_BYTES);
-    put32(ret + 8, INDEX_VERSION);
+    put32(ret + 8, root->has_usage ? ROOT_VERSION_USAGE : ROOT_VERSION);
     put32(ret + 12, root->leaf_count);
     put64(ret + 16, root->size);
     put64(ret + 24, root->chunks);
@@ -191,7 +193,7 @@ static int check_root(const struct volume_root *root, uint32_t leaf_count, size_
         return err_fail(err, ERR_DAMAGED, "the root of a checkpoint has a volume of %llu bytes",
                         (unsigned long long)root->size);
     if (leaf_count != root->leaf_count ||
-        len != VOLUME_ROOT_HEAD + (size_t)leaf_count * VOLUME_ENTRY_BYTES ||
+        (root->has_usage ? len < volume_root_bytes(root) : len != volume_root_bytes(root)) ||
         root->chunks > root->size / VOLUME_CHUNK)
         return err_fail(err, ERR_DAMAGED, "the root of a checkpoint is damaged");
     return 0;
@@ -206,10 +208,11 @@ static bool is_leaf(const struct volume_entry *entry)
 
 int volume_root_decode(const uint8_t *bytes, size_t len, struct volume_root *ret, struct err *err)
 {
-    int rc = check_head(bytes, len, VOLUME_ROOT_HEAD, root_magic, "root", err);
+    int rc = check_head(bytes, len, VOLUME_ROOT_HEAD, ROOT_VERSION_USAGE, root_magic, "root", err);
     if (rc < 0)
         return rc;
     volume_root_init(ret, get64(bytes + 16));
+    ret->has_usage = get32(bytes + 8) == ROOT_VERSION_USAGE;
     ret->chunks = get64(bytes + 24);
     rc = check_root(ret, get32(bytes + 12), len, err);
     if (rc < 0)

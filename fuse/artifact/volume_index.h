@@ -51,6 +51,7 @@ struct volume_root {
     uint64_t size;   /* of the volume, bytes */
     uint64_t chunks; /* that are not zero */
     uint32_t leaf_count;
+    bool has_usage;              /* version 2: what packs are needed for follows (pack_usage.h) */
     bool set[VOLUME_LEAVES_MAX]; /* a chunk of the leaf is */
     struct volume_entry leaves[VOLUME_LEAVES_MAX];
 };
@@ -77,6 +78,12 @@ void volume_root_init(struct volume_root *root, uint64_t size);
  * not used. */
 void volume_root_set(struct volume_root *root, uint32_t leaf, const struct volume_entry *entry,
                      uint32_t count, uint32_t before);
-/* Writes at most VOLUME_ROOT_BYTES_MAX bytes; returns how many. */
+/* The bytes of a root, without what may follow. */
+static inline size_t volume_root_bytes(const struct volume_root *root)
+{
+    return VOLUME_ROOT_HEAD + (size_t)root->leaf_count * VOLUME_ENTRY_BYTES;
+}
+/* Writes volume_root_bytes(), at most VOLUME_ROOT_BYTES_MAX; returns how many. */
 size_t volume_root_encode(const struct volume_root *root, uint8_t *ret);
+/* `len` may be more when it has usage. */
 int volume_root_decode(const uint8_t *bytes, size_t len, struct volume_root *ret, struct err *err);

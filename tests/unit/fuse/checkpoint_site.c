@@ -99,15 +99,15 @@ static void make_block(uint32_t value, uint8_t *ret)
         memset(ret, 0, VOLUME_BLOCK);
         return;
     }
-    for (size_t i = 0; i < VOLUME_BLOCK; i++) {
+    for (size_t i = 0; i < VOLUME_BLOCK; i += sizeof x) {
         if (value % 2 == 1 || i % 64 == 0)
             x = x * 6364136223846793005u + 1442695040888963407u;
-        ret[i] = (uint8_t)(x >> 56);
+        const uint64_t mixed = x ^ x >> 29;
+        memcpy(ret + i, &mixed, sizeof mixed);
     }
 }
 
-/* The chunk as it is in `blocks`; whether it is not zero. */
-static bool make_chunk(const uint32_t *blocks, uint64_t chunk, uint8_t *ret)
+bool checkpoint_site_bytes(const uint32_t *blocks, uint64_t chunk, uint8_t *ret)
 {
     bool is_set = false;
     for (uint64_t i = 0; i < VOLUME_CHUNK_BLOCKS; i++) {
@@ -156,7 +156,7 @@ static int source_read(void *arg, uint64_t chunk, void *buffer, uint32_t *ret_ma
     uint8_t *bytes = buffer;
     if (chunk == site->read_fails)
         return err_errno(err, EIO, "chunk %d cannot be read", (int)chunk);
-    bool has_bytes = make_chunk(site->now, chunk, bytes);
+    bool has_bytes = checkpoint_site_bytes(site->now, chunk, bytes);
     if (!site->plain && site->write.parent && checkpoint_site_below(site, 3) > 0) {
         uint32_t mask = changed_blocks(site, chunk);
         for (unsigned i = 0; i < VOLUME_CHUNK_BLOCKS; i++)
@@ -182,8 +182,10 @@ static struct checkpoint *open_head(struct checkpoint_site *site, const struct d
 {
     struct err err = ERR_INIT;
     struct checkpoint *head = NULL;
-    const struct checkpoint_options options = {
-        .remote = site->hook.to, .repository = SITE_REPOSITORY, .key = site->write.key};
+    const struct checkpoint_options options = {.remote = site->hooked ? &site->hook.remote
+                                                                      : site->hook.to,
+                                               .repository = SITE_REPOSITORY,
+                                               .key = site->write.key};
     if (checkpoint_open(&options, digest_format(digest).s, NULL, NULL, &head, &err) < 0)
         fail_msg("%s", err.text);
     return head;
@@ -248,7 +250,7 @@ void checkpoint_site_compare(struct checkpoint_site *site)
         assert_int_equal(plain.chunks[chunk].is_set, is_set(site->parent, chunk));
         if (!plain.chunks[chunk].is_set)
             continue;
-        (void)make_chunk(site->parent, chunk, wanted);
+        (void)checkpoint_site_bytes(site->parent, chunk, wanted);
         assert_true(plain_checkpoint_read(&plain, chunk, got));
         assert_memory_equal(got, wanted, VOLUME_CHUNK);
     }
@@ -256,6 +258,12 @@ void checkpoint_site_compare(struct checkpoint_site *site)
         bytes += plain.pack_sizes[i];
     assert_int_equal(site->written.bytes_total, bytes);
     assert_int_equal(site->written.chunks, plain.set_count);
+    site->packs = plain.pack_count;
+    site->live = plain.live;
+    site->uncounted = plain.uncounted;
+    site->small = 0;
+    for (size_t i = 0; i < plain.pack_count; i++)
+        site->small += plain.pack_sizes[i] < site->write.pack_bytes / 4;
     plain_checkpoint_close(&plain);
 }
 
@@ -269,7 +277,7 @@ static int compare_chunk(void *arg, uint64_t chunk, const void *bytes, struct er
     static uint8_t wanted[VOLUME_CHUNK];
     struct comparison *comparison = arg;
     (void)err;
-    assert_true(make_chunk(comparison->site->parent, chunk, wanted));
+    assert_true(checkpoint_site_bytes(comparison->site->parent, chunk, wanted));
     assert_non_null(bytes);
     assert_memory_equal(bytes, wanted, VOLUME_CHUNK);
     comparison->count++;

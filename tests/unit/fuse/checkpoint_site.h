@@ -27,12 +27,20 @@ struct checkpoint_site {
     bool plain;          /* the source gives bytes alone */
     bool passes_over;    /* it leaves zeros out where it may */
     uint64_t read_fails; /* the chunk that cannot be read; UINT64_MAX: none */
+    bool hooked;         /* the parent is read through the hook, too */
     uint64_t done;       /* chunks of which the source was told that they are done */
 
     struct checkpoint *head;       /* the last checkpoint; owned; NULL: none */
     struct checkpoint_write write; /* what the next one is made with; parent and config are set by
                                       site_write() */
     struct checkpoint_written written; /* the last one */
+
+    /* Of the last one that was compared: its packs, those below a quarter of write.pack_bytes,
+     * those that nobody has counted, and the bytes that are named in all of them. */
+    size_t packs;
+    size_t small;
+    unsigned uncounted;
+    uint64_t live;
 };
 
 int checkpoint_site_setup(void **state); /* 64 MiB of zeros, nothing dirty */
@@ -43,6 +51,8 @@ void checkpoint_site_grow(struct checkpoint_site *site, uint64_t size);
 void checkpoint_site_set(struct checkpoint_site *site, uint64_t block, uint32_t value);
 /* All blocks of a chunk alike in kind: each has another number that begins with `value`. */
 void checkpoint_site_fill(struct checkpoint_site *site, uint64_t chunk, uint32_t value);
+/* The bytes of a chunk whose blocks are these numbers; whether it is not zero. */
+bool checkpoint_site_bytes(const uint32_t *blocks, uint64_t chunk, uint8_t *ret);
 /* Writes a checkpoint. A success makes it the head, with nothing dirty. */
 int checkpoint_site_try(struct checkpoint_site *site, struct err *err);
 void checkpoint_site_write(struct checkpoint_site *site);

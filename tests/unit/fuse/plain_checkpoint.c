@@ -91,7 +91,7 @@ static void check_tag(const struct plain_checkpoint *checkpoint, char prefix,
     assert_true(digest_equal(&stat.digest, digest));
 }
 
-static void read_list(struct plain_checkpoint *checkpoint, const json_t *entry, bool is_last)
+static void read_list(struct plain_checkpoint *checkpoint, const json_t *entry)
 {
     struct digest digest = digest_of(entry);
     json_t *list = get_manifest(checkpoint, digest_format(&digest).s, NULL);
@@ -103,11 +103,12 @@ static void read_list(struct plain_checkpoint *checkpoint, const json_t *entry, 
     free(config);
     const json_t *layers = json_object_get(list, "layers");
     size_t count = json_array_size(layers);
-    assert_true(is_last ? count >= 1 && count <= 1000 : count == 1000);
+    assert_in_range(count, 1, 1000);
     size_t total = checkpoint->pack_count + count;
     checkpoint->packs = realloc(checkpoint->packs, total * sizeof *checkpoint->packs);
     checkpoint->pack_sizes = realloc(checkpoint->pack_sizes, total * sizeof(uint64_t));
-    assert_true(checkpoint->packs && checkpoint->pack_sizes);
+    checkpoint->pack_ids = realloc(checkpoint->pack_ids, total * sizeof *checkpoint->pack_ids);
+    assert_true(checkpoint->packs && checkpoint->pack_sizes && checkpoint->pack_ids);
     for (size_t i = 0; i < count; i++) {
         const json_t *layer = json_array_get(layers, i);
         assert_string_equal(text_of(layer, "mediaType"), "application/vnd.varve.pack.v1");
@@ -115,6 +116,7 @@ static void read_list(struct plain_checkpoint *checkpoint, const json_t *entry, 
         for (size_t j = 0; j < checkpoint->pack_count; j++)
             assert_memory_not_equal(checkpoint->packs[j].bytes, pack.bytes, 8);
         checkpoint->packs[checkpoint->pack_count] = pack;
+        snprintf(checkpoint->pack_ids[checkpoint->pack_count], 17, "%.16s", digest_hex(&pack).s);
         checkpoint->pack_sizes[checkpoint->pack_count++] =
             (uint64_t)json_integer_value(json_object_get(layer, "size"));
     }
@@ -134,21 +136,53 @@ static struct plain_chunk entry_of(const uint8_t *at)
     return entry;
 }
 
+static size_t find_pack(const struct plain_checkpoint *checkpoint, const struct plain_chunk *entry)
+{
+    for (size_t i = 0; i < checkpoint->pack_count; i++)
+        if (strcmp(checkpoint->pack_ids[i], entry->pack) == 0)
+            return i;
+    fail_msg("no pack begins with %s", entry->pack);
+    return 0;
+}
+
+/* Notes that a leaf, or the root for it, names a place. */
+static void count_place(struct plain_checkpoint *checkpoint, uint64_t leaf,
+                        const struct plain_chunk *entry)
+{
+    unsigned shift = 0;
+    while (((checkpoint->chunk_count - 1) / LEAF_CHUNKS) >> shift >= 64)
+        shift++;
+    size_t i = find_pack(checkpoint, entry);
+    checkpoint->pack_live[i] += entry->length;
+    checkpoint->pack_groups[i] |= UINT64_C(1) << (leaf >> shift);
+    checkpoint->live += entry->length;
+}
+
+/* What a root of version 2 says of the packs is what this reader has counted. */
+static void check_uses(struct plain_checkpoint *checkpoint, const uint8_t *at, size_t len)
+{
+    assert_int_equal(number(at, 8), checkpoint->pack_count);
+    assert_int_equal(len, 8 + checkpoint->pack_count * 16);
+    for (size_t i = 0; i < checkpoint->pack_count; i++) {
+        uint64_t live = number(at + 8 + i * 16, 8);
+        uint64_t groups = number(at + 16 + i * 16, 8);
+        checkpoint->uncounted += live == UINT64_MAX;
+        if (live != UINT64_MAX)
+            assert_int_equal(live, checkpoint->pack_live[i]);
+        assert_int_equal(checkpoint->pack_groups[i] & ~groups, 0);
+    }
+}
+
 /* The bytes at a place. */
 static void read_place(const struct plain_checkpoint *checkpoint, const struct plain_chunk *entry,
                        void *ret)
 {
     struct err err = ERR_INIT;
-    for (size_t i = 0; i < checkpoint->pack_count; i++) {
-        if (strncmp(digest_hex(&checkpoint->packs[i]).s, entry->pack, 16) != 0)
-            continue;
-        assert_true((uint64_t)entry->offset + entry->length <= checkpoint->pack_sizes[i]);
-        if (remote_blob_read(checkpoint->remote, checkpoint->repository, &checkpoint->packs[i],
-                             entry->offset, ret, entry->length, NULL, NULL, &err) < 0)
-            fail_msg("%s", err.text);
-        return;
-    }
-    fail_msg("no pack begins with %s", entry->pack);
+    size_t i = find_pack(checkpoint, entry);
+    assert_true((uint64_t)entry->offset + entry->length <= checkpoint->pack_sizes[i]);
+    if (remote_blob_read(checkpoint->remote, checkpoint->repository, &checkpoint->packs[i],
+                         entry->offset, ret, entry->length, NULL, NULL, &err) < 0)
+        fail_msg("%s", err.text);
 }
 
 static void read_leaf(struct plain_checkpoint *checkpoint, uint64_t leaf,
@@ -171,6 +205,7 @@ static void read_leaf(struct plain_checkpoint *checkpoint, uint64_t leaf,
         assert_true(chunk < checkpoint->chunk_count);
         checkpoint->chunks[chunk] = entry_of(at);
         checkpoint->set_count++;
+        count_place(checkpoint, leaf, &checkpoint->chunks[chunk]);
         at += ENTRY;
     }
     assert_int_equal(at - bytes, place->length);
@@ -182,12 +217,14 @@ static void read_root(struct plain_checkpoint *checkpoint, const uint8_t *bytes,
 {
     static const uint8_t nothing[ENTRY];
     assert_memory_equal(bytes, "VRVROOT1", 8);
-    assert_int_equal(number(bytes + 8, 4), 1);
+    uint64_t version = number(bytes + 8, 4);
+    assert_in_range(version, 1, 2);
     uint64_t leaves = number(bytes + 12, 4);
     checkpoint->size = number(bytes + 16, 8);
     checkpoint->chunk_count = checkpoint->size / CHUNK;
     assert_int_equal(leaves, (checkpoint->chunk_count + LEAF_CHUNKS - 1) / LEAF_CHUNKS);
-    assert_int_equal(len, 32 + leaves * ENTRY);
+    const size_t uses_at = 32 + leaves * ENTRY;
+    assert_true(version == 1 ? len == uses_at : len > uses_at);
     checkpoint->chunks = calloc(checkpoint->chunk_count, sizeof *checkpoint->chunks);
     assert_non_null(checkpoint->chunks);
     for (uint64_t i = 0; i < leaves; i++) {
@@ -195,8 +232,11 @@ static void read_root(struct plain_checkpoint *checkpoint, const uint8_t *bytes,
         if (memcmp(at, nothing, ENTRY) == 0)
             continue;
         const struct plain_chunk place = entry_of(at);
+        count_place(checkpoint, i, &place);
         read_leaf(checkpoint, i, &place);
     }
+    if (version == 2)
+        check_uses(checkpoint, bytes + uses_at, len - uses_at);
     assert_int_equal(checkpoint->set_count, number(bytes + 24, 8));
 }
 
@@ -232,7 +272,10 @@ void plain_checkpoint_open(struct remote *remote, const char *repository, const 
     const json_t *entries = json_object_get(index, "manifests");
     size_t count = json_array_size(entries);
     for (size_t i = 1; i < count; i++)
-        read_list(ret, json_array_get(entries, i), i + 1 == count);
+        read_list(ret, json_array_get(entries, i));
+    ret->pack_live = calloc(ret->pack_count + 1, sizeof *ret->pack_live);
+    ret->pack_groups = calloc(ret->pack_count + 1, sizeof *ret->pack_groups);
+    assert_true(ret->pack_live && ret->pack_groups);
     read_root_manifest(ret, json_array_get(entries, 0));
     json_decref(index);
 }
@@ -261,5 +304,8 @@ void plain_checkpoint_close(struct plain_checkpoint *checkpoint)
     free(checkpoint->chunks);
     free(checkpoint->packs);
     free(checkpoint->pack_sizes);
+    free(checkpoint->pack_ids);
+    free(checkpoint->pack_live);
+    free(checkpoint->pack_groups);
     free(checkpoint->repository);
 }

@@ -26,8 +26,13 @@ struct plain_checkpoint {
     uint64_t set_count;
     struct digest root;
     struct digest *packs;
+    char (*pack_ids)[17]; /* of each the first 16 digits */
     uint64_t *pack_sizes;
     size_t pack_count;
+    uint64_t *pack_live;   /* bytes that leaves and root name in each, counted by this reader */
+    uint64_t *pack_groups; /* and from which groups of leaves */
+    uint64_t live;         /* all of them */
+    unsigned uncounted;    /* packs of which the root says that nobody has counted them */
     struct digest lists[260];
     size_t list_count;
 };

@@ -274,6 +274,11 @@ static void root_place_outside(struct volume_root *root)
 {
     root->leaves[0].place.offset += 1000000;
 }
+/* Version 2, with nothing behind. */
+static void root_has_usage(struct volume_root *root)
+{
+    root->has_usage = true;
+}
 static void root_place_short(struct volume_root *root)
 {
     root->leaves[0].place.length = 100;
@@ -336,7 +341,8 @@ static void test_parts_that_do_not_fit(void **state)
         {"index: size of root", {.index = index_root_size}, ERR_DIGEST, 0},
         {"index: swapped", {.index = index_swapped}, ERR_UNSUPPORTED, 0},
         {"packs: same digits", {.packs = packs_same_digits}, ERR_DAMAGED, 0},
-        {"packs: lists not full", {.packs = packs_lists_not_full}, ERR_DAMAGED, 0},
+        {"packs: lists not full", {.packs = packs_lists_not_full}, ERR_NONE, FEW},
+        {"packs: of the root", {.root = root_has_usage}, ERR_DAMAGED, 0},
         {"packs: one missing", {.packs = packs_one_missing}, ERR_DAMAGED, FEW - 4},
         {"packs: one short", {.packs = packs_one_short}, ERR_DAMAGED, FEW - 1},
         {"root: place outside", {.root = root_place_outside}, ERR_DAMAGED, 0},

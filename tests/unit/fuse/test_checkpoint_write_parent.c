@@ -191,6 +191,30 @@ static void a_first_one_of_almost_nothing(void **state)
     assert_int_equal(place->written.chunks, 4);
 }
 
+/* Nobody has counted the packs of a parent of before: they stay, and are marked. */
+static void a_root_of_version_1(void **state)
+{
+    struct place *place = *state;
+    struct err err = ERR_INIT;
+    struct checkpoint *child = NULL;
+    size_t old_count, count;
+    make(place);
+    assert_null(checkpoint_uses_of(place->parent));
+    place->fresh = FRESH;
+    write_it(place);
+    const struct checkpoint_options options = {.remote = place->oci,
+                                               .repository = CHECKPOINT_MAKER_REPOSITORY};
+    assert_int_equal(checkpoint_open(&options, place->write.tag, NULL, NULL, &child, &err), 0);
+    (void)checkpoint_packs_of(place->parent, &old_count);
+    const struct pack_use *uses = checkpoint_uses_of(child);
+    (void)checkpoint_packs_of(child, &count);
+    assert_non_null(uses);
+    assert_int_equal(count, old_count + place->written.pack_count);
+    for (size_t i = 0; i < count; i++)
+        assert_true((uses[i].live == PACK_USE_UNKNOWN) == (i < old_count));
+    checkpoint_free(child);
+}
+
 /* Zeros that a source gives all the same cost no look at the parent either. */
 static void zeros_that_are_given(void **state)
 {
@@ -426,6 +450,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_place(a_tebibyte_of_almost_nothing),
         with_place(a_first_one_of_almost_nothing),
+        with_place(a_root_of_version_1),
         with_place(zeros_that_are_given),
         with_place(what_is_known_to_be_the_parents),
         with_place(it_makes_no_difference),

@@ -205,7 +205,7 @@ static void bad_roots(void **state)
         uint8_t value;
         enum err_code code;
     } cases[] = {
-        {4, 'L', ERR_DAMAGED},          {8, 2, ERR_TOO_NEW},     {12, 5, ERR_DAMAGED},
+        {4, 'L', ERR_DAMAGED},          {8, 3, ERR_TOO_NEW},     {12, 5, ERR_DAMAGED},
         {15, 1, ERR_DAMAGED},           {16, 1, ERR_DAMAGED},    {18, 15, ERR_DAMAGED},
         {19, 0, ERR_DAMAGED},           {23, 0xFF, ERR_DAMAGED}, {24, 6, ERR_DAMAGED},
         {30, 1, ERR_DAMAGED},           {32, 1, ERR_DAMAGED}, /* an empty leaf is not */
