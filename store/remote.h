@@ -381,6 +381,7 @@ int remote_delete(struct remote *remote, const char *repository, const struct di
 struct remote_unneeded {
     struct digest digest;
     const char *tag; /* its owner's; NULL: it has none, or was taken away before. Borrowed */
+    bool keeps_tag;  /* as long as something needs it, the tag stays too: it is there for that */
     struct remote_deletion result;
 };
 /* How that is done. */
@@ -394,11 +395,11 @@ struct remote_deleting {
     void *before_arg;
 };
 /* remote_delete() of several manifests of one repository with one look at all of its tags, as each
- * tag costs a request. It is about the first one, which goes last; the others, which have no tags
- * of their own, go along. Where there are more than `looks_max` tags besides the first one's,
- * nobody looks: that one loses its tag alone and waits (REMOTE_WAITS; REMOTE_UNDELETED where tags
- * cannot be taken away), as the others do. New tags are looked for again before each deletion that
- * comes some time after the first look.
+ * tag costs a request. It is about the first one, which goes last; the others go along, and have
+ * no tags of their own, or such that keep them. Where there are more than `looks_max` tags besides
+ * the first one's, nobody looks: that one loses its tag alone and waits (REMOTE_WAITS;
+ * REMOTE_UNDELETED where tags cannot be taken away), as the others do. New tags are looked for
+ * again before each deletion that comes some time after the first look.
  *
  * A failure of the first one is the failure. One of another stops no other, unless the remote does
  * not answer any more: it waits on, and its message says why. */

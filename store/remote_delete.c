@@ -237,11 +237,11 @@ static int begin(struct deletion *deletion, const struct remote_unneeded *item, 
     return rc;
 }
 
-/* The manifest stays; the tag goes. 1 when the remote refuses that. */
+/* The manifest stays; the tag goes, unless it is to keep that. 1 when the remote refuses it. */
 static int take_tag(struct deletion *deletion, struct remote_unneeded *item, struct err *err)
 {
     struct err failure = ERR_INIT;
-    if (!item->tag)
+    if (!item->tag || item->keeps_tag)
         return 0;
     int rc = begin(deletion, item, err);
     if (rc < 0)

@@ -209,7 +209,43 @@ int cmd_workspace_inspect(struct cmd_context *ctx, int argc, const char *const *
     return cmd_show(ctx, WORKSPACES, false, argc, argv, err);
 }
 
+/* What it has in the remote is removed by a job of its own, which may have to wait for that. */
+static int print_removed(const char *name, const json_t *result, struct err *err)
+{
+    const json_t *remote = json_object_get(result, "remote");
+    const char *job = cmd_text(remote, "job");
+    int rc = cmd_print(err, "removed %s", name);
+    if (rc < 0 || !json_is_object(remote))
+        return rc;
+    json_int_t count = json_integer_value(json_object_get(remote, "checkpoints"));
+    return cmd_print(err, "its %" JSON_INTEGER_FORMAT " checkpoint%s in the remote %s%s%s", count,
+                     count == 1 ? "" : "s", count == 1 ? "goes" : "go",
+                     job[0] ? " by job " : " later", job);
+}
+
 int cmd_workspace_rm(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
-    return cmd_remove(ctx, WORKSPACES, false, argc, argv, err);
+    bool keep = false;
+    const struct opts_option options[] = {
+        {"--keep-remote", OPTS_FLAG, &keep, NULL,
+         "its checkpoints stay in the remote, for workspaces that are made of them there"},
+    };
+    cleanup_cmd_job struct cmd_job job = {0};
+    int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 1, argc, argv, &job, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    const char *name = job.words.items[0];
+    cleanup_free char *path = NULL;
+    cleanup_json json_t *result = NULL;
+    cleanup_json json_t *body = keep ? json_pack("{s:b}", "keep_remote", true) : NULL;
+    if (keep && !body)
+        return err_fail(err, ERR_INTERNAL, "no memory for a request");
+    rc = client_path(WORKSPACES, name, "", false, &path, err);
+    if (rc < 0)
+        return rc;
+    const struct client_request request = {.method = "DELETE", .path = path, .body = body};
+    rc = cmd_submit(ctx, request, &job.options, &result, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    return ctx->json ? output_json(stdout, result, err) : print_removed(name, result, err);
 }

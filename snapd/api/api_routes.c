@@ -32,7 +32,7 @@ static const struct api_route routes[] = {
     {"POST", "/v1/workspaces", API_BODY_JSON, false, api_workspaces_create},
     {"GET", "/v1/workspaces", API_BODY_NONE, false, api_workspaces_list},
     {"GET", "/v1/workspaces/{name}", API_BODY_NONE, false, api_workspaces_get},
-    {"DELETE", "/v1/workspaces/{name}", API_BODY_NONE, false, api_workspaces_remove},
+    {"DELETE", "/v1/workspaces/{name}", API_BODY_OPTIONAL, false, api_workspaces_remove},
     {"POST", "/v1/workspaces/{name}/mount", API_BODY_JSON, false, api_workspaces_mount},
     {"POST", "/v1/workspaces/{name}/view", API_BODY_JSON, false, api_workspaces_view},
     {"POST", "/v1/workspaces/{name}/unmount", API_BODY_OPTIONAL, false, api_workspaces_unmount},

@@ -324,8 +324,9 @@ int api_workspaces_rollback(struct api_request *request, struct api_reply *reply
 
 int api_workspaces_remove(struct api_request *request, struct api_reply *reply, struct err *err)
 {
+    static const struct api_member members[] = {{"keep_remote", API_BOOL, false, 0}};
     cleanup_json json_t *params = NULL;
-    int rc = verb_params(request, NULL, 0, &params, err);
+    int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
     struct workspace_request wanted = {.name = request->arg, .remove = true};
     return rc < 0 ? rc
                   : submit(request, workspace_rm_job.name, params, &wanted, check_verb, reply, err);

@@ -10,6 +10,7 @@
 #include "workspace.h"
 #include "workspace_checkpoint.h"
 #include "workspace_fork.h"
+#include "workspace_rm_remote.h"
 #include "workspace_rollback.h"
 #include "workspace_view.h"
 
@@ -35,6 +36,7 @@ const struct job_kind *const *job_kinds(size_t *ret_count)
         &workspace_abandon_job,
         &workspace_resize_job,
         &workspace_rm_job,
+        &workspace_rm_remote_job,
         &workspace_checkpoint_job,
         &workspace_fork_job,
         &workspace_release_job,

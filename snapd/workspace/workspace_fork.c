@@ -8,6 +8,7 @@
 #include "workspace_create.h"
 #include "workspace_internal.h"
 #include "workspace_line.h"
+#include "workspace_rm_remote.h"
 #include "workspace_token.h"
 
 #include <string.h>
@@ -147,11 +148,37 @@ static int read_release(const struct job *job, struct release *ret, struct err *
     return rc == 0 ? json_doc_get_str(params, "checkpoint", what, &ret->checkpoint, err) : rc;
 }
 
-static int take_hold(struct node *node, const struct release *release, remote_progress stop,
-                     void *arg, struct err *err)
+/* Whether one of the tags that its owner may have given it still names the checkpoint: 1, 0. */
+static int has_owner(struct job_asker *asker, const char *repository,
+                     const struct checkpoint_index *index, const struct digest *digest,
+                     struct err *err)
+{
+    static const enum checkpoint_tag_kind kinds[] = {CHECKPOINT_TAG_KEPT, CHECKPOINT_TAG_LIVE,
+                                                     CHECKPOINT_TAG_DIVERGED};
+    struct checkpoint_tag tag = {.generation = index->generation};
+    memcpy(tag.volume, index->volume, sizeof tag.volume);
+    checkpoint_tag_node(index->node, tag.node);
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        char text[CHECKPOINT_TAG_MAX];
+        struct remote_manifest_stat stat;
+        struct err missing = ERR_INIT;
+        tag.kind = kinds[i];
+        checkpoint_tag_format(&tag, text);
+        int rc = remote_manifest_stat(job_node(asker->job)->remote, repository, text, job_asker_ask,
+                                      asker, &stat, &missing);
+        rc = err_found(err, rc, &missing);
+        if (rc < 0 || (rc == 1 && digest_equal(&stat.digest, digest)))
+            return rc;
+    }
+    return 0;
+}
+
+/* A checkpoint that its owner has given up goes with its last hold. */
+static int take_hold(struct job_asker *asker, const struct release *release, struct err *err)
 {
     char tag[CHECKPOINT_TAG_MAX];
     struct digest digest;
+    struct node *node = job_node(asker->job);
     cleanup_remote_manifest struct remote_manifest manifest = {0};
     cleanup_checkpoint_index struct checkpoint_index index = {.lists = NULL};
     cleanup_free char *repository = workspace_line_repository(node, release->lineage);
@@ -159,14 +186,20 @@ static int take_hold(struct node *node, const struct release *release, remote_pr
         return err_errno(err, ENOMEM, "cannot let go of the checkpoint");
     int rc = digest_parse(release->checkpoint, &digest, err);
     if (rc == 0)
-        rc = remote_manifest_get_or_stop(node->remote, repository, release->checkpoint, stop, arg,
-                                         &manifest, err);
+        rc = remote_manifest_get_or_stop(node->remote, repository, release->checkpoint,
+                                         job_asker_ask, asker, &manifest, err);
     if (rc == 0)
         rc = checkpoint_index_decode(manifest.bytes, manifest.len, &index, err);
+    if (rc == 0)
+        rc = has_owner(asker, repository, &index, &digest, err);
     if (rc < 0)
         return rc;
     hold_tag(index.volume, release->volume, tag);
-    return remote_tag_delete(node->remote, repository, tag, &digest, stop, arg, err);
+    if (rc > 0)
+        return remote_tag_delete(node->remote, repository, tag, &digest, job_asker_ask, asker, err);
+    const struct workspace_unneeded unneeded = {.tag = tag, .digest = digest};
+    cleanup_workspace_rm_remote_result struct workspace_rm_remote_result result = {{0}};
+    return workspace_rm_remote_delete(asker->job, release->lineage, &unneeded, 1, &result, err);
 }
 
 enum standing {
@@ -221,7 +254,7 @@ static int run_release(struct job *job, json_t **ret_result, struct err *err)
     rc = job_settle(job, "release", err);
     if (rc < 0)
         return rc;
-    rc = take_hold(job_node(job), &release, job_asker_ask, &asker, &why);
+    rc = take_hold(&asker, &release, &why);
     if (rc < 0 && why.code != ERR_NOT_FOUND)
         return job_asker_end(&asker, err_pass(err, rc, &why), err);
     *ret_result = json_pack("{s:s}", "volume", release.volume);

@@ -5,6 +5,7 @@
 #include "volumes.h"
 #include "workspace_fetch.h"
 #include "workspace_mend.h"
+#include "workspace_rm_remote.h"
 #include "workspace_trim.h"
 #include "workspace_watch.h"
 
@@ -15,6 +16,7 @@ enum {
     MEND_SECONDS = 10,    /* between passes that nobody asked for */
     MEND_AGAIN_MS = 1000, /* and while something is left */
     TRIM_SECONDS = 60,
+    REMOTE_TURNS = 60, /* of these: an hour */
     FETCH_MS = 1000,
 };
 
@@ -93,9 +95,13 @@ static void *mend(void *arg)
 static void *trim(void *arg)
 {
     struct workspace_monitor *monitor = arg;
-    while (pause_ms(monitor, TRIM_SECONDS * 1000, NULL))
+    workspace_rm_remote_pass(monitor->node);
+    for (int i = 1; pause_ms(monitor, TRIM_SECONDS * 1000, NULL); i++) {
+        if (i % REMOTE_TURNS == 0)
+            workspace_rm_remote_pass(monitor->node);
         workspace_trim_pass(monitor->trim, clock_mono_ns(&monitor->node->clock), is_stopping,
                             monitor);
+    }
     return NULL;
 }
 

@@ -1,8 +1,12 @@
 #include "workspace.h"
 
+#include "catalog_checkpoint.h"
+#include "catalog_expiry.h"
 #include "fault.h"
+#include "log.h"
 #include "workspace_disk.h"
 #include "workspace_internal.h"
+#include "workspace_rm_remote.h"
 
 static int check_unused(struct node *node, const struct catalog_workspace *row, struct err *err)
 {
@@ -24,23 +28,39 @@ static int check_unused(struct node *node, const struct catalog_workspace *row, 
     return 0;
 }
 
-int workspace_mark_removing(struct node *node, const struct catalog_workspace *row, struct err *err)
+static int mark(struct catalog *catalog, const struct catalog_volume *volume, struct err *err)
+{
+    int rc = 0;
+    if (volume->state != CATALOG_VOLUME_CREATING && volume->state != CATALOG_VOLUME_REMOVING)
+        rc = catalog_volume_set_state(catalog, volume->id, CATALOG_VOLUME_DETACHED, err);
+    return rc == 0 ? catalog_volume_set_state(catalog, volume->id, CATALOG_VOLUME_REMOVING, err)
+                   : rc;
+}
+
+/* With `expired`: so are its checkpoints, and *expired is how many there are. */
+static int mark_removing(struct node *node, const struct catalog_workspace *row, int *expired,
+                         struct err *err)
 {
     struct catalog *catalog = node->catalog;
-    const char *id = row->volume.id;
     int rc = catalog_begin(catalog, err);
     if (rc < 0)
         return rc;
-    if (row->volume.state != CATALOG_VOLUME_CREATING &&
-        row->volume.state != CATALOG_VOLUME_REMOVING)
-        rc = catalog_volume_set_state(catalog, id, CATALOG_VOLUME_DETACHED, err);
-    if (rc == 0)
-        rc = catalog_volume_set_state(catalog, id, CATALOG_VOLUME_REMOVING, err);
-    rc = catalog_end(catalog, rc, err);
+    rc = mark(catalog, &row->volume, err);
+    if (rc == 0 && expired) {
+        rc = catalog_expiry_set(catalog, row->volume.id, err);
+        *expired = rc > 0 ? rc : 0;
+    }
+    rc = catalog_end(catalog, rc < 0 ? rc : 0, err);
     return rc == 0 ? FAULT_POINT("workspace.rm-recorded", err) : rc;
 }
 
-static int remove_one(struct job *job, const struct catalog_workspace *row, struct err *err)
+int workspace_mark_removing(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    return mark_removing(node, row, NULL, err);
+}
+
+static int remove_one(struct job *job, const struct catalog_workspace *row, int *expired,
+                      struct err *err)
 {
     struct node *node = job_node(job);
     workspace_disk_make_room(node); /* the rows need some before bytes are gone */
@@ -50,29 +70,55 @@ static int remove_one(struct job *job, const struct catalog_workspace *row, stru
     if (rc == 0)
         rc = job_settle(job, "remove", err);
     if (rc == 0)
-        rc = workspace_mark_removing(node, row, err);
+        rc = mark_removing(node, row, expired, err);
     return rc == 0 ? workspace_discard(node, row, "workspace-removed", err) : rc;
+}
+
+/* What it has in the remote is another job's, as that may be away. Without a job it is one of the
+ * next hour or of the next start. */
+static json_t *begin_remote(struct node *node, const struct catalog_workspace *row, int expired)
+{
+    cleanup_free char *job = NULL;
+    struct err why = ERR_INIT;
+    if (workspace_rm_remote_begin(node, row->volume.id, row->volume.lineage, &job, &why) < 0)
+        log_event(LOG_WARN, "checkpoints-not-removed", "workspace", row->name, "error", why.text,
+                  NULL);
+    return json_pack("{s:s, s:i, s:s?}", "state", "removing", "checkpoints", expired, "job", job);
+}
+
+static int remove_named(struct job *job, const char *name, bool keep, json_t **ret_remote,
+                        struct err *err)
+{
+    struct node *node = job_node(job);
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    int expired = 0;
+    int rc = workspace_find(node, name, &row, err);
+    if (rc < 0)
+        return rc;
+    if (rc == 0) /* an attempt before this one has removed it */
+        return job_is_repeated(job) ? 0 : catalog_workspace_get(node->catalog, name, &row, err);
+    rc = remove_one(job, &row, keep ? NULL : &expired, err);
+    if (rc == 0 && expired > 0)
+        *ret_remote = begin_remote(node, &row, expired);
+    return rc;
 }
 
 static int rm(struct job *job, json_t **ret_result, struct err *err)
 {
-    struct node *node = job_node(job);
     const char *name = NULL;
-    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    bool keep = false;
+    json_t *remote = NULL;
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = workspace_job_name(job, &name, err);
     if (rc == 0)
+        rc = json_doc_opt_bool(job_params(job), "keep_remote", "the request", &keep, err);
+    if (rc == 0)
         rc = workspace_job_claim_soon(job, name, &claim, err);
-    int found = rc < 0 ? rc : workspace_find(node, name, &row, err);
-    if (found < 0)
-        return found;
-    if (!found && !job_is_repeated(job))
-        return catalog_workspace_get(node->catalog, name, &row, err);
-    if (found)
-        rc = remove_one(job, &row, err);
+    if (rc == 0)
+        rc = remove_named(job, name, keep, &remote, err);
     if (rc < 0)
         return rc;
-    *ret_result = json_pack("{s:s}", "name", name);
+    *ret_result = json_pack("{s:s, s:o*}", "name", name, "remote", remote);
     return 0;
 }
 

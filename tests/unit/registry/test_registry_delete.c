@@ -478,14 +478,16 @@ static void test_one_look_for_all(void **state)
 {
     struct fake_fixture *fixture = *state;
     struct digest named = put_others(fixture);
-    struct digest inner = fake_fixture_image(fixture, "a/n", NULL, "in an index");
+    struct digest inner = fake_fixture_image(fixture, "a/n", "p1", "in an index");
     (void)fake_fixture_index(fixture, "a/n", "multi", &inner);
     struct remote_unneeded list[] = {
         {.digest = fake_fixture_image(fixture, "a/n", "s1", "one"), .tag = "s1"},
         {.digest = named},
         {.digest = fake_fixture_image(fixture, "a/n", NULL, "fails")},
-        {.digest = inner},
-        {.digest = fake_fixture_image(fixture, "a/n", NULL, "goes")},
+        {.digest = inner, .tag = "p1", .keeps_tag = true},
+        {.digest = fake_fixture_image(fixture, "a/n", "p2", "goes"),
+         .tag = "p2",
+         .keeps_tag = true},
         {.digest = fake_fixture_image(fixture, "a/n", NULL, "gone")},
     };
     static const enum remote_deleted states[] = {REMOTE_DELETED, REMOTE_KEPT,    REMOTE_WAITS,
@@ -503,7 +505,8 @@ static void test_one_look_for_all(void **state)
     assert_non_null(strstr(list[2].result.message, "500"));
     assert_int_equal(fake_registry_count(fixture->fake, "HEAD", "*/manifests/o*"), OTHERS);
     assert_true(fake_fixture_has(fixture, "a/n", digest_format(&named).s));
-    assert_true(fake_fixture_has(fixture, "a/n", digest_format(&inner).s));
+    assert_true(fake_fixture_has(fixture, "a/n", "p1"));
+    assert_false(fake_fixture_has(fixture, "a/n", "p2"));
 }
 
 /* Gives a manifest a new tag while others are being looked at. */
