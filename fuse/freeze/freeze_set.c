@@ -225,6 +225,7 @@ static int check_members(const struct freeze_members *members, struct err *err)
 }
 
 struct census {
+    const struct freeze_set *set;
     const struct freeze_members *members;
     size_t others;
 };
@@ -239,14 +240,18 @@ static int count_one(void *arg, pid_t pid, struct err *err)
     for (size_t i = 0; i < census->members->count; i++)
         if (census->members->list[i].pid == pid)
             return 0;
-    census->others += pid == 0 || read_stat(pid, name, &parent); /* else it has ended */
+    /* It may have ended, or been started since the members were listed. */
+    if (pid != 0 && (!read_stat(pid, name, &parent) ||
+                     (census->set->ns_ino != 0 && is_in_namespace(census->set, pid))))
+        return 0;
+    census->others++;
     return 0;
 }
 
-static int find_how(const struct cgroup_tree *tree, const char *place,
+static int find_how(const struct cgroup_tree *tree, const char *place, const struct freeze_set *set,
                     const struct freeze_members *members, enum freeze_how *ret, struct err *err)
 {
-    struct census census = {.members = members};
+    struct census census = {.set = set, .members = members};
     cleanup_fd int fd = cgroup_open(tree, place, err);
     if (fd < 0)
         return fd;
@@ -278,14 +283,14 @@ static const struct freeze_group *find_group(const struct freeze_plan *plan, con
     return NULL;
 }
 
-static int add_group(struct freeze_plan *plan, const char *place,
+static int add_group(struct freeze_plan *plan, const char *place, const struct freeze_set *set,
                      const struct freeze_members *members, struct err *err)
 {
     enum freeze_how how = FREEZE_WHOLE;
     if (plan->count == FREEZE_GROUPS_MAX)
         return err_fail(err, ERR_TOO_LARGE, "its processes are in more than %d cgroups",
                         FREEZE_GROUPS_MAX);
-    int rc = find_how(&plan->tree, place, members, &how, err);
+    int rc = find_how(&plan->tree, place, set, members, &how, err);
     if (rc < 0)
         return err_wrap(err, rc, "cgroup %s", place);
     struct freeze_group *group = &plan->groups[plan->count++];
@@ -318,7 +323,7 @@ int freeze_plan_make(const struct freeze_set *set, const char *child, struct fre
     (void)snprintf(plan.child, sizeof plan.child, "%s", child);
     for (size_t i = 0; i < members.count && rc == 0; i++)
         if (!find_group(&plan, members.list[i].place))
-            rc = add_group(&plan, members.list[i].place, &members, err);
+            rc = add_group(&plan, members.list[i].place, set, &members, err);
     if (rc < 0) {
         freeze_plan_free(&plan);
         return rc;

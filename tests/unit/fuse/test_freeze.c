@@ -125,12 +125,12 @@ static struct site *begin_test(void **state)
     struct site *site = *state;
 #ifndef VARVE_FAULT_POINTS
     if (site->version == 1) {
-        print_message("without fault points v1 is not chosen\n");
+        print_message("# without fault points v1 is not chosen\n");
         skip();
     }
 #endif
     if (site->first == 0) {
-        print_message("no such cgroup tree on this host\n");
+        print_message("# no such cgroup tree on this host\n");
         skip();
     }
     return site;
@@ -221,7 +221,7 @@ static void test_life(void **state)
         assert_true(times.took_ns > 0);
         assert_true(times.frozen_ns >= STILL_MS * INT64_C(1000000));
         expect_as_before(site);
-        print_message("stopped in %.1f ms\n", (double)times.took_ns / 1e6);
+        print_message("# stopped in %.1f ms\n", (double)times.took_ns / 1e6);
     }
 }
 
@@ -244,6 +244,8 @@ static void test_over_the_budget(void **state)
 static void kill_them(const struct freeze *freeze, bool holder, bool freezer)
 {
     assert_true(freeze->pidfds[0] >= 0 && freeze->pidfds[1] >= 0);
+    for (int i = 0; i < 2 && holder && freezer; i++) /* else one sees the other one's death */
+        (void)syscall(SYS_pidfd_send_signal, freeze->pidfds[i], SIGSTOP, NULL, 0);
     if (holder)
         assert_int_equal(syscall(SYS_pidfd_send_signal, freeze->pidfds[0], SIGKILL, NULL, 0), 0);
     if (freezer)
@@ -340,6 +342,9 @@ static void test_what_others_have_frozen(void **state)
             }
     }
     assert_int_equal(cgroup_freeze(own, site->version, NULL), 0);
+    assert_int_equal(
+        cgroup_wait_frozen(own, site->version, clock_now_ns() + GOES_MS * INT64_C(1000000), NULL),
+        0);
     if (begin(site, &set, BUDGET_MS, &freeze, &err) < 0)
         fail_msg("%s", err.text);
     expect_still(site);

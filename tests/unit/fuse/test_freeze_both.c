@@ -66,7 +66,7 @@ static void test_processes_first(void **state)
     struct freeze_times times[2];
     struct cgroup_tree tree;
     if (cgroup_tree_pick(&tree, &err) < 0) {
-        print_message("%s\n", err.text);
+        print_message("# %s\n", err.text);
         skip();
     }
     site_attach_and_mount(site);
@@ -87,7 +87,7 @@ static void test_processes_first(void **state)
                 &err);
         site_ok(freeze_end(freezes, 2, times, &err), &err);
         volumes_epoch_end(site->volumes, SITE_ID, &epoch);
-        print_message("processes %.1f + %.1f ms, file system %.1f + %.1f ms\n",
+        print_message("# processes %.1f + %.1f ms, file system %.1f + %.1f ms\n",
                       (double)times[1].took_ns / 1e6, (double)times[1].frozen_ns / 1e6,
                       (double)times[0].took_ns / 1e6, (double)times[0].frozen_ns / 1e6);
         /* They stood still all the time. */

@@ -87,12 +87,12 @@ static struct site *begin(void **state)
 {
 #ifndef VARVE_FAULT_POINTS
     if (getenv("VARVE_CGROUP")) {
-        print_message("without fault points v1 is not chosen\n");
+        print_message("# without fault points v1 is not chosen\n");
         skip();
     }
 #endif
     if (!*state) {
-        print_message("no such cgroup tree on this host\n");
+        print_message("# no such cgroup tree on this host\n");
         skip();
     }
     return *state;
