@@ -277,6 +277,26 @@ static int make(int volumes_fd, const char *name, const struct volume_json *volu
     return rc;
 }
 
+static int read_json(int volumes_fd, const char *id, struct volume_json *ret, struct err *err)
+{
+    cleanup_fd int dir = openat(volumes_fd, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return dir < 0 ? err_errno(err, errno, "cannot open the directory of a volume")
+                   : volume_json_read(dir, id, ret, err);
+}
+
+/* Who shows another volume's epoch has that one's: its file system has it, or gets it when its
+ * journal is replayed. */
+static int choose_uuid(int volumes_fd, struct volume_json *volume, struct err *err)
+{
+    struct volume_json of;
+    if (!volume->base.volume[0])
+        return make_uuid(volume->uuid, err);
+    int rc = read_json(volumes_fd, volume->base.volume, &of, err);
+    if (rc == 0)
+        memcpy(volume->uuid, of.uuid, sizeof volume->uuid);
+    return rc;
+}
+
 static int create(int volumes_fd, const char *id, struct volume_json *volume, struct absent *absent,
                   uid_t uid, gid_t gid, struct err *err)
 {
@@ -284,7 +304,7 @@ static int create(int volumes_fd, const char *id, struct volume_json *volume, st
     if (rc != 0)
         return rc < 0 ? rc : 0;
     memcpy(volume->id, id, VOLUME_ID_LEN + 1);
-    rc = make_uuid(volume->uuid, err);
+    rc = choose_uuid(volumes_fd, volume, err);
     return rc < 0 ? rc : make(volumes_fd, id, volume, absent, uid, gid, err);
 }
 
@@ -330,13 +350,6 @@ int volume_create_from(int volumes_fd, const char *id, uint64_t size,
 static void next_name(const char *id, char ret[32])
 {
     snprintf(ret, 32, "%s.next", id);
-}
-
-static int read_json(int volumes_fd, const char *id, struct volume_json *ret, struct err *err)
-{
-    cleanup_fd int dir = openat(volumes_fd, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return dir < 0 ? err_errno(err, errno, "cannot open the directory of a volume")
-                   : volume_json_read(dir, id, ret, err);
 }
 
 /* One name has the old or the new, whole, at every moment. */

@@ -31,7 +31,8 @@ int volume_create(int volumes_fd, const char *id, uint64_t size, uid_t uid, gid_
 typedef int volume_create_give(void *arg, uint64_t *ret_chunk);
 /* The same without mke2fs, of a checkpoint: the chunks that `give` names are absent, all others
  * zero, `data` has no bytes. `size` is the checkpoint's, exactly (ERR_INVALID). The volume has a
- * UUID of its own, its file system that of `base` until somebody changes it. */
+ * UUID of its own, its file system that of `base` until somebody changes it. One that shows an
+ * epoch of another volume has the UUID of that. */
 int volume_create_from(int volumes_fd, const char *id, uint64_t size,
                        const struct volume_base *base, volume_create_give *give, void *arg,
                        uid_t uid, gid_t gid, struct err *err);

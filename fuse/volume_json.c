@@ -54,26 +54,48 @@ static int check_format(const json_t *json, struct err *err)
     int rc = json_doc_get_int(json, "format", what, &format, err);
     if (rc < 0)
         return rc;
-    if (format > VOLUME_FORMAT_BASE) {
+    if (format > VOLUME_FORMAT_EPOCH) {
         rc = err_fail(err, ERR_TOO_NEW, "the volume has format %" PRId64 ", this version knows %d",
-                      format, VOLUME_FORMAT_BASE);
+                      format, VOLUME_FORMAT_EPOCH);
         err_hint(err, "install the version of varve that made it, or a later one");
         return rc;
     }
-    bool has_base = json_object_get(json, "base") != NULL;
-    if (format != (has_base ? VOLUME_FORMAT_BASE : VOLUME_FORMAT))
-        return err_fail(err, ERR_DAMAGED, "'format' in %s is %" PRId64 ", %s 'base'", what, format,
-                        has_base ? "with" : "without");
+    const json_t *base = json_object_get(json, "base");
+    bool of_epoch = json_object_get(base, "volume") != NULL;
+    if (format != (!base ? VOLUME_FORMAT : of_epoch ? VOLUME_FORMAT_EPOCH : VOLUME_FORMAT_BASE))
+        return err_fail(err, ERR_DAMAGED, "'format' in %s is %" PRId64 ", %s 'base'%s", what,
+                        format, base ? "with" : "without", of_epoch ? " of an epoch" : "");
+    return 0;
+}
+
+/* Either of both. */
+static int read_what(const json_t *base, const char *of, struct volume_base *ret, struct err *err)
+{
+    const char *checkpoint = NULL;
+    const char *volume = NULL;
+    if (json_object_get(base, "volume")) {
+        int rc = json_doc_get_str(base, "volume", of, &volume, err);
+        if (rc < 0)
+            return rc;
+        if (!volume_names_is_id(volume) || json_object_get(base, "checkpoint"))
+            return err_fail(err, ERR_DAMAGED, "'volume' of %s is no ID of a volume alone", of);
+        memcpy(ret->volume, volume, VOLUME_ID_LEN + 1);
+        return 0;
+    }
+    int rc = json_doc_get_str(base, "checkpoint", of, &checkpoint, err);
+    if (rc < 0)
+        return rc;
+    if (digest_parse(checkpoint, &ret->checkpoint, NULL) < 0)
+        return err_fail(err, ERR_DAMAGED, "'checkpoint' of %s is no digest", of);
     return 0;
 }
 
 static int read_base(const json_t *json, struct volume_base *ret, struct err *err)
 {
-    static const char *const known[] = {"lineage", "checkpoint", "uuid"};
+    static const char *const known[] = {"lineage", "checkpoint", "volume", "uuid"};
     static const char of[] = "'base' in volume.json";
     const json_t *base = json_object_get(json, "base");
     const char *lineage = NULL;
-    const char *checkpoint = NULL;
     const char *uuid = NULL;
     if (!base)
         return 0;
@@ -83,17 +105,16 @@ static int read_base(const json_t *json, struct volume_base *ret, struct err *er
     if (rc == 0)
         rc = json_doc_get_str(base, "lineage", of, &lineage, err);
     if (rc == 0)
-        rc = json_doc_get_str(base, "checkpoint", of, &checkpoint, err);
-    if (rc == 0)
         rc = json_doc_get_str(base, "uuid", of, &uuid, err);
     if (rc < 0)
         return rc;
     if (!volume_names_is_id(lineage))
         return err_fail(err, ERR_DAMAGED, "'lineage' of %s is no ID of a volume", of);
-    if (digest_parse(checkpoint, &ret->checkpoint, NULL) < 0)
-        return err_fail(err, ERR_DAMAGED, "'checkpoint' of %s is no digest", of);
     if (!volume_names_parse_uuid(uuid, ret->uuid))
         return err_fail(err, ERR_DAMAGED, "'uuid' of %s is no UUID in lower case", of);
+    rc = read_what(base, of, ret, err);
+    if (rc < 0)
+        return rc;
     memcpy(ret->lineage, lineage, VOLUME_ID_LEN + 1);
     return 0;
 }
@@ -185,22 +206,32 @@ static bool has_base(const struct volume_json *volume)
     return volume->base.lineage[0] != '\0';
 }
 
+static json_t *base_json(const struct volume_base *base)
+{
+    const bool of_epoch = base->volume[0] != '\0';
+    return json_pack("{s:s, s:s, s:s}", "lineage", base->lineage,
+                     of_epoch ? "volume" : "checkpoint",
+                     of_epoch ? base->volume : digest_format(&base->checkpoint).s, "uuid",
+                     volume_names_uuid(base->uuid).s);
+}
+
+static int format_of(const struct volume_json *volume)
+{
+    return !has_base(volume)        ? VOLUME_FORMAT
+           : volume->base.volume[0] ? VOLUME_FORMAT_EPOCH
+                                    : VOLUME_FORMAT_BASE;
+}
+
 static char *dump(const struct volume_json *volume)
 {
-    const struct volume_base *base = &volume->base;
     cleanup_json json_t *json =
-        json_pack("{s:i, s:s, s:s, s:I}", "format",
-                  has_base(volume) ? VOLUME_FORMAT_BASE : VOLUME_FORMAT, "id", volume->id, "uuid",
+        json_pack("{s:i, s:s, s:s, s:I}", "format", format_of(volume), "id", volume->id, "uuid",
                   volume_names_uuid(volume->uuid).s, "size", (json_int_t)volume->size);
     if (!json || (volume->previous_size > 0 &&
                   json_object_set_new(json, "previous_size",
                                       json_integer((json_int_t)volume->previous_size)) < 0))
         return NULL;
-    if (has_base(volume) &&
-        json_object_set_new(json, "base",
-                            json_pack("{s:s, s:s, s:s}", "lineage", base->lineage, "checkpoint",
-                                      digest_format(&base->checkpoint).s, "uuid",
-                                      volume_names_uuid(base->uuid).s)) < 0)
+    if (has_base(volume) && json_object_set_new(json, "base", base_json(&volume->base)) < 0)
         return NULL;
     return json_doc_dump(json);
 }
@@ -228,7 +259,8 @@ int volume_json_write(int dir_fd, const struct volume_json *volume, struct err *
     if (!volume_names_is_id(volume->id) || !volume_is_size(volume->size) ||
         volume->previous_size >= volume->size ||
         (volume->previous_size > 0 && !volume_is_size(volume->previous_size)) ||
-        (has_base(volume) && !volume_names_is_id(volume->base.lineage)))
+        (has_base(volume) && !volume_names_is_id(volume->base.lineage)) ||
+        (volume->base.volume[0] && !volume_names_is_id(volume->base.volume)))
         return err_fail(err, ERR_INTERNAL, "%s of volume %.64s would be malformed", what,
                         volume->id);
     cleanup_free char *text = dump(volume);

@@ -5,9 +5,9 @@
  * with both sizes before anything grows, and without the old one when everything has grown.
  *
  * A volume that was made of a checkpoint has a `base`, and then format 2: what its absent chunks
- * are of. Like all in the volume's directory it can be changed by whoever serves the volume; what
- * he must not choose, as where in the remote bytes come from, is to be compared with another
- * record.
+ * are of. One that shows an epoch of another volume has format 3. Like all in the volume's
+ * directory it can be changed by whoever serves the volume; what he must not choose, as where in
+ * the remote bytes come from, is to be compared with another record.
  *
  * One writer at a time; readers see the old document or the new one. What it does not do: compare
  * with `data` and `map`.
@@ -23,10 +23,11 @@
 
 #define VOLUME_JSON_NAME "volume.json"
 
-/* The checkpoint that absent chunks are of. */
+/* What absent chunks are of: a checkpoint, or an epoch of a volume of this node. */
 struct volume_base {
     char lineage[VOLUME_ID_LEN + 1]; /* "": there is none */
-    struct digest checkpoint;        /* of its index */
+    struct digest checkpoint;        /* of its index; all zeros for an epoch */
+    char volume[VOLUME_ID_LEN + 1];  /* whose epoch it is; "": a checkpoint */
     uint8_t uuid[VOLUME_UUID_LEN];   /* that the file system has in it */
 };
 

@@ -213,6 +213,119 @@ int volumes_epoch_is_whole(struct volumes *volumes, const char *id,
     return rc < 0 ? rc : epoch_reader_check(&epoch->reader, err);
 }
 
+/* The slot that is open under a token, or -1. */
+static int find_token(const struct live_map_header *header, uint64_t token)
+{
+    for (unsigned i = 0; i < LIVE_MAP_SLOTS; i++)
+        if (atomic_load(&header->slots[i].state) == LIVE_SLOT_OPEN &&
+            atomic_load(&header->slots[i].token) == token)
+            return (int)i;
+    return -1;
+}
+
+/* Pins a volume that has its shared parts, which stay then. NULL: it has none; *ret_lost: somebody
+ * has them. */
+static struct volume *pin_held(struct volumes *volumes, const char *id, bool *ret_lost)
+{
+    *ret_lost = false;
+    struct volume *volume = volume_pin(volumes, id, VOLUME_ANY_LIFE);
+    if (!volume)
+        return NULL;
+    (void)pthread_mutex_lock(&volumes->table);
+    bool held = volume_is_held(volume);
+    *ret_lost = volume->lost;
+    (void)pthread_mutex_unlock(&volumes->table);
+    if (held)
+        return volume;
+    volume_unpin(volumes, volume);
+    return NULL;
+}
+
+static bool is_over(struct volumes *volumes, const struct volume *volume)
+{
+    return volume->dead || volume_is_cut(volumes, volume);
+}
+
+static int fail_gone(const char *id, struct err *err)
+{
+    return err_fail(err, ERR_NOT_FOUND, "what volume %s was at the cut is not kept any more", id);
+}
+
+static int open_pinned(struct volumes *volumes, const struct volume *volume, uint64_t token,
+                       struct volumes_epoch *ret, struct err *err)
+{
+    struct volumes_epoch epoch = {.dir_fd = -1, .live_fd = -1, .life = volume->life};
+    struct err why = ERR_INIT;
+    int slot = is_over(volumes, volume) ? -1 : find_token(volume->live.header, token);
+    if (slot < 0)
+        return fail_gone(volume->id, err);
+    epoch.number = atomic_load(&volume->live.header->slots[slot].number);
+    int rc = open_reader(volumes, volume, &epoch, &why);
+    if (rc < 0)
+        close_fds(&epoch);
+    else
+        *ret = epoch;
+    return err_pass(err, rc, &why);
+}
+
+int volumes_epoch_open(struct volumes *volumes, const char *id, uint64_t token,
+                       struct volumes_epoch *ret, struct err *err)
+{
+    bool lost;
+    struct volume *volume = pin_held(volumes, id, &lost);
+    if (!volume && lost)
+        return err_fail(err, ERR_UNREACHABLE, "nobody answers for volume %s now", id);
+    if (!volume)
+        return fail_gone(id, err);
+    int rc = open_pinned(volumes, volume, token, ret, err);
+    volume_unpin(volumes, volume);
+    return rc;
+}
+
+void volumes_epoch_leave(struct volumes_epoch *epoch)
+{
+    if (epoch->number == 0)
+        return;
+    epoch_reader_close(&epoch->reader);
+    close_fds(epoch);
+}
+
+int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t token, struct err *err)
+{
+    int rc = 0;
+    bool lost;
+    struct volume *volume = pin_held(volumes, id, &lost);
+    if (!volume)
+        return 0;
+    int slot = is_over(volumes, volume) ? -1 : find_token(volume->live.header, token);
+    if (slot >= 0)
+        rc = worker_client_release(volumes->workers_fd, id,
+                                   atomic_load(&volume->live.header->slots[slot].number),
+                                   VOLUMES_STEP_MS, err);
+    if (slot >= 0 && rc == 0)
+        rc = epoch_slots_empty(&volume->live, err);
+    volume_unpin(volumes, volume);
+    return rc;
+}
+
+unsigned volumes_epoch_views(struct volumes *volumes, const char *id,
+                             uint64_t ret_tokens[LIVE_MAP_SLOTS])
+{
+    unsigned count = 0;
+    bool lost;
+    struct volume *volume = pin_held(volumes, id, &lost);
+    if (!volume)
+        return 0;
+    for (unsigned i = 0; i < LIVE_MAP_SLOTS; i++) {
+        const struct live_slot *slot = &volume->live.header->slots[i];
+        if (atomic_load(&slot->state) == LIVE_SLOT_OPEN &&
+            epoch_is_of_view(atomic_load(&slot->uses)))
+            ret_tokens[count++] = atomic_load(&slot->token);
+    }
+    volume_unpin(volumes, volume);
+    return count;
+}
+
 void volumes_epoch_clean(struct volumes *volumes, const char *id, const struct volumes_epoch *epoch)
 {
     struct volume *volume = volume_pin(volumes, id, epoch->life);
@@ -262,6 +375,5 @@ void volumes_epoch_end(struct volumes *volumes, const char *id, struct volumes_e
     release(volumes, id, epoch, &why);
     if (why.code != ERR_NONE)
         log_event(LOG_WARN, "epoch-not-ended", "volume", id, "why", why.text, NULL);
-    epoch_reader_close(&epoch->reader);
-    close_fds(epoch);
+    volumes_epoch_leave(epoch);
 }

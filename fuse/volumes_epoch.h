@@ -2,6 +2,8 @@
  * (format/epochs.h, format/epoch_read.h).
  *
  *   volumes_epoch_cut -> volumes_epoch_is_whole ... -> (volumes_epoch_clean) -> volumes_epoch_end
+ *   volumes_epoch_cut -> volumes_epoch_leave ... volumes_epoch_open -> volumes_epoch_leave
+ *                                                              ... -> volumes_epoch_release
  *
  * The cut itself takes the volume's `busy` lock, as every change does; what is read afterwards
  * holds nothing up: neither the worker nor a detach waits for a reader. So an epoch ends when its
@@ -56,6 +58,19 @@ void volumes_epoch_clean(struct volumes *volumes, const char *id,
  * that, as who repeats a checkpoint cuts again, and until then each first write to a chunk would
  * set it aside. Nothing to do where the volume is not attached. */
 int volumes_epoch_end_left(struct volumes *volumes, const char *id, struct err *err);
+/* The epoch that is open under a token, as after a restart. ERR_NOT_FOUND: there is none, and never
+ * will be. ERR_UNREACHABLE: the volume is attached, and nobody has given us its descriptors
+ * yet: nothing is known. Waits for nobody. */
+int volumes_epoch_open(struct volumes *volumes, const char *id, uint64_t token,
+                       struct volumes_epoch *ret, struct err *err);
+/* Frees, and leaves the epoch open. Harmless on one that is all zeros. */
+void volumes_epoch_leave(struct volumes_epoch *epoch);
+/* Ends the epoch of a token. One that is not open, or of a volume that is not attached, is no
+ * failure. */
+int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t token, struct err *err);
+/* The tokens of all that is open for views; returns how many. */
+unsigned volumes_epoch_views(struct volumes *volumes, const char *id,
+                             uint64_t ret_tokens[LIVE_MAP_SLOTS]);
 /* Ends it, and frees. A worker that does not answer ends it later (at the next cut). Harmless on
  * one that is all zeros. */
 void volumes_epoch_end(struct volumes *volumes, const char *id, struct volumes_epoch *epoch);

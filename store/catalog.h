@@ -38,7 +38,7 @@
 #include "err.h"
 
 enum {
-    CATALOG_SCHEMA_VERSION = 8,
+    CATALOG_SCHEMA_VERSION = 9,
 };
 
 struct catalog;

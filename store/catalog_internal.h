@@ -87,6 +87,7 @@ extern const char *const catalog_schema_v5[];
 extern const char *const catalog_schema_v6[];
 extern const char *const catalog_schema_v7[];
 extern const char *const catalog_schema_v8[];
+extern const char *const catalog_schema_v9[];
 
 /* The steps of this program; their number is CATALOG_SCHEMA_VERSION. */
 extern const struct catalog_schema_step catalog_schema_steps[CATALOG_SCHEMA_VERSION];

@@ -9,6 +9,7 @@ const struct catalog_schema_step catalog_schema_steps[CATALOG_SCHEMA_VERSION] = 
     {.statements = catalog_schema_v3}, {.statements = catalog_schema_v4},
     {.statements = catalog_schema_v5}, {.statements = catalog_schema_v6},
     {.statements = catalog_schema_v7}, {.statements = catalog_schema_v8},
+    {.statements = catalog_schema_v9},
 };
 
 static int refuse_foreign(const struct catalog *catalog, struct err *err)

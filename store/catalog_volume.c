@@ -38,6 +38,7 @@ void catalog_volume_free(struct catalog_volume *volume)
     free(volume->job_id);
     free(volume->boot);
     free(volume->incident);
+    free(volume->view_of);
     *volume = (struct catalog_volume){0};
 }
 
@@ -63,10 +64,10 @@ static int read_volume(struct catalog_stmt *stmt, void *ret, struct err *err)
 {
     struct catalog_volume *volume = ret;
     int state = 0;
-    int rc =
-        catalog_stmt_read(stmt, err, "sswiisstsi", &volume->id, &volume->lineage, &states.words,
-                          &state, &volume->state_ns, &volume->size, &volume->job_id, &volume->boot,
-                          &volume->incident_ns, &volume->incident, &volume->created_ns);
+    int rc = catalog_stmt_read(stmt, err, "sswiisstsis", &volume->id, &volume->lineage,
+                               &states.words, &state, &volume->state_ns, &volume->size,
+                               &volume->job_id, &volume->boot, &volume->incident_ns,
+                               &volume->incident, &volume->created_ns, &volume->view_of);
     volume->state = (enum catalog_volume_state)state;
     return rc;
 }
@@ -74,7 +75,9 @@ static int read_volume(struct catalog_stmt *stmt, void *ret, struct err *err)
 static const struct catalog_rows volume_rows = {sizeof(struct catalog_volume), read_volume,
                                                 free_volume};
 
-#define COLUMNS "id, lineage, state, state_ns, size, job, boot, incident_ns, incident, created_ns"
+#define COLUMNS                                                                                    \
+    "id, lineage, state, state_ns, size, job, boot, incident_ns, incident, created_ns,"            \
+    " view_of"
 
 static int add_volume(struct catalog *catalog, const struct catalog_volume *volume, struct err *err)
 {
@@ -87,9 +90,9 @@ static int add_volume(struct catalog *catalog, const struct catalog_volume *volu
     int64_t now = catalog_now(catalog);
     rc = catalog_stmt_run(catalog, err,
                           "INSERT INTO volumes (id, lineage, state, state_ns, size, job,"
-                          " created_ns) VALUES (?, ?, 'creating', ?, ?, ?, ?)",
-                          "ssiisi", volume->id, volume->lineage, now, volume->size, volume->job_id,
-                          volume->created_ns ? volume->created_ns : now);
+                          " created_ns, view_of) VALUES (?, ?, 'creating', ?, ?, ?, ?, ?)",
+                          "ssiisis", volume->id, volume->lineage, now, volume->size, volume->job_id,
+                          volume->created_ns ? volume->created_ns : now, volume->view_of);
     return rc < 0 ? rc : 0;
 }
 

@@ -44,13 +44,15 @@ struct catalog_volume {
     int64_t incident_ns;
     char *incident;     /* NULL: none */
     int64_t created_ns; /* 0 in add: now */
+    char *view_of;      /* ID of the volume of which it shows an open epoch; NULL: of none */
 };
 
 const char *catalog_volume_state_name(enum catalog_volume_state state);
 void catalog_volume_free(struct catalog_volume *volume);
 #define cleanup_catalog_volume cleanup_with(catalog_volume_free)
 
-/* Adds a volume in state creating (uses id, lineage, size, job_id, created_ns). ERR_EXISTS when the
+/* Adds a volume in state creating (uses id, lineage, size, job_id, created_ns,
+ * view_of). ERR_EXISTS when the
  * ID is taken. */
 int catalog_volume_add(struct catalog *catalog, const struct catalog_volume *volume,
                        struct err *err);

@@ -78,6 +78,16 @@ int catalog_workspace_name(struct catalog *catalog, const char *volume, char **r
                              volume);
 }
 
+int catalog_workspace_view(struct catalog *catalog, const char *volume, char **ret, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    catalog_scope_read(catalog, &scope);
+    return catalog_stmt_text(catalog, ret, err,
+                             "SELECT w.name FROM workspaces w JOIN volumes v ON v.id = w.volume"
+                             " WHERE v.view_of = ? AND v.state != 'removing' ORDER BY w.name",
+                             "s", volume);
+}
+
 int catalog_workspace_list(struct catalog *catalog, struct catalog_workspace **ret,
                            size_t *ret_count, struct err *err)
 {

@@ -30,6 +30,10 @@ int catalog_workspace_get(struct catalog *catalog, const char *name, struct cata
  * or -errno. */
 int catalog_workspace_name(struct catalog *catalog, const char *volume, char **ret,
                            struct err *err);
+/* The name of a workspace that shows an open epoch of this volume, and is not on its way out: 1 and
+ * the name, which the caller frees, 0 when there is none, or -errno. */
+int catalog_workspace_view(struct catalog *catalog, const char *volume, char **ret,
+                           struct err *err);
 /* In the order of their names. */
 int catalog_workspace_list(struct catalog *catalog, struct catalog_workspace **ret,
                            size_t *ret_count, struct err *err);

@@ -107,10 +107,14 @@ int cmd_workspace_mount(struct cmd_context *ctx, int argc, const char *const *ar
 {
     bool read_only = false;
     const char *token = NULL;
+    const char *consistency = NULL;
     const struct opts_option options[] = {
         {"--ro", OPTS_FLAG, &read_only, NULL, "nothing can be written there"},
         {"--token", OPTS_VALUE, &token, "N",
          "fencing token: higher than all that writers of it elsewhere were given"},
+        {"--consistency", OPTS_VALUE, &consistency, "none|sync",
+         "of NAME@now: sync (default) shows all that was written before, none what a power cut "
+         "would leave"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 2, argc, argv, &job, err);
@@ -130,6 +134,9 @@ int cmd_workspace_mount(struct cmd_context *ctx, int argc, const char *const *ar
         rc = err_fail(err, ERR_INVALID, "--token is for who writes, not for a view");
     if (rc == 0)
         rc = cmd_add_token(body, token, err);
+    if (rc == 0 && consistency &&
+        json_object_set_new(body, "consistency", json_string(consistency)) < 0)
+        rc = err_fail(err, ERR_INVALID, "the consistency is not UTF-8");
     if (rc < 0)
         return rc;
     rc = cmd_submit_verb(ctx, WORKSPACES, name, at ? "view" : "mount", body, &job.options,

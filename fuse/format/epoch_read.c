@@ -232,6 +232,16 @@ int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
                     (unsigned long long)chunk);
 }
 
+struct epoch_chunk epoch_reader_look(const struct epoch_reader *reader, uint64_t chunk)
+{
+    uint64_t plane;
+    uint64_t number;
+    uint32_t word = atomic_load(&reader->live.words[chunk]);
+    if (find_aside(reader, chunk, &plane, &number) >= 0)
+        return chunk_of((uint32_t)(plane & PLANE_WORD), (plane & PLANE_EPOCH) >> PLANE_EPOCH_SHIFT);
+    return chunk_of(word, epoch_of_word(reader->live.header, word));
+}
+
 bool epoch_reader_is_dirty(const struct epoch_reader *reader, uint64_t chunk)
 {
     const struct live_map_header *header = reader->live.header;

@@ -53,5 +53,7 @@ int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
 /* ERR_CONFLICT: it is broken, or open no more. After bytes were read, as what breaks or ends it
  * comes before what overwrites them. */
 int epoch_reader_check(const struct epoch_reader *reader, struct err *err);
+/* The same without the bytes, at the cost of a few loads. Of an epoch that is open for a view. */
+struct epoch_chunk epoch_reader_look(const struct epoch_reader *reader, uint64_t chunk);
 /* The checkpoint has read this chunk and needs it no more. */
 void epoch_reader_done(struct epoch_reader *reader, uint64_t chunk);

@@ -15,15 +15,18 @@
  * Slots: free -> opening -> open -> (kept ->) freeing -> released -> free. A kept one is released,
  * but an older open epoch still needs some of its asides.
  *
- * Limits: LIVE_EPOCHS_OPEN_MAX open epochs; tags mean one epoch as long as renewals happen
- * (epoch_tag_renew()), so no epoch stays open for a checkpoint for more than EPOCH_BEHIND_MAX cuts.
+ * Limits: LIVE_EPOCHS_VIEWS_MAX epochs that are open for views, LIVE_EPOCHS_OPEN_MAX in all; tags
+ * mean one epoch as long as renewals happen (epoch_tag_renew()), so no epoch stays open for a
+ * checkpoint for more than EPOCH_BEHIND_MAX cuts.
  */
 #pragma once
 
 #include "live_map.h"
 
 enum {
-    LIVE_EPOCHS_OPEN_MAX = 8,
+    LIVE_EPOCHS_VIEWS_MAX = 8, /* open epochs of views, */
+    LIVE_EPOCHS_OPEN_MAX =
+        9,             /* and one more for a checkpoint, which no view can keep from its cut */
     EPOCH_TAG_OLD = 1, /* the epoch before `old_before` */
     EPOCH_TAG_FIRST = 2,
     EPOCH_TAGS = 4094,        /* that mean an epoch of their own */
@@ -45,6 +48,12 @@ enum {
     LIVE_USE_CHECKPOINT = 1, /* its dirty chunks are read, once */
     LIVE_USE_VIEW = 2,       /* any chunk is, at any time */
 };
+
+/* A checkpoint may need all chunks, too: it stays one. */
+static inline bool epoch_is_of_view(uint32_t uses)
+{
+    return (uses & (LIVE_USE_VIEW | LIVE_USE_CHECKPOINT)) == LIVE_USE_VIEW;
+}
 
 /* A word of a plane. */
 #define PLANE_PRESENT     ((uint64_t)1 << 63) /* the chunk was set aside, completely */

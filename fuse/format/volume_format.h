@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 enum {
-    VOLUME_FORMAT = 1,      /* in volume.json */
-    VOLUME_FORMAT_BASE = 2, /* of one with `base` */
+    VOLUME_FORMAT = 1,       /* in volume.json */
+    VOLUME_FORMAT_BASE = 2,  /* of one with `base`, */
+    VOLUME_FORMAT_EPOCH = 3, /* and that is an epoch of another volume */
     VOLUME_BLOCK = 4096,
     VOLUME_CHUNK = 65536,
     VOLUME_CHUNK_BLOCKS = VOLUME_CHUNK / VOLUME_BLOCK,

@@ -81,15 +81,21 @@ static uint64_t oldest_checkpoint(const struct chunk_io *io)
     return atomic_load(&io->live->header->epoch);
 }
 
-static int choose_slot(const struct chunk_io *io, struct err *err)
+static int choose_slot(const struct chunk_io *io, uint32_t uses, struct err *err)
 {
     unsigned open = 0;
+    unsigned views = 0;
     int free = -1;
     for (unsigned i = 0; i < LIVE_MAP_SLOTS; i++) {
-        open += is_state(io, i, LIVE_SLOT_OPEN);
+        bool is_open = is_state(io, i, LIVE_SLOT_OPEN);
+        open += is_open;
+        views += is_open && epoch_is_of_view(atomic_load(&slot_at(io, i)->uses));
         if (is_state(io, i, LIVE_SLOT_FREE))
             free = (int)i;
     }
+    if (epoch_is_of_view(uses) && views >= LIVE_EPOCHS_VIEWS_MAX)
+        return err_fail(err, ERR_CONFLICT, "%u views of the volume are open, as many as can be",
+                        views);
     if (open >= LIVE_EPOCHS_OPEN_MAX || free < 0)
         return err_fail(err, ERR_CONFLICT, "%u cuts of the volume are in use, as many as can be",
                         open);
@@ -158,7 +164,7 @@ static int cut_gated(struct chunk_io *io, uint64_t token, uint32_t uses, uint64_
     int slot = find_repeated(io, token);
     int rc = 0;
     if (slot < 0) {
-        slot = choose_slot(io, err);
+        slot = choose_slot(io, uses, err);
         if (slot < 0)
             return slot;
         rc = open_aside(io, (unsigned)slot, O_CREAT | O_TRUNC, err);

@@ -7,6 +7,7 @@
 #include "volume_format.h"
 #include "workspace.h"
 #include "workspace_fork.h"
+#include "workspace_now.h"
 #include "workspace_path.h"
 #include "workspace_rollback.h"
 #include "workspace_token.h"
@@ -252,25 +253,84 @@ int api_workspaces_mount(struct api_request *request, struct api_reply *reply, s
     return submit(request, workspace_mount_job.name, params, &wanted, check_verb, reply, err);
 }
 
+/* Where it is, and of what: as the job sees it, too. */
+static int check_now(void *arg, struct err *err)
+{
+    const struct workspace_request *wanted = arg;
+    cleanup_free char *source = strndup(wanted->name, strcspn(wanted->name, "@"));
+    cleanup_catalog_workspace struct catalog_workspace workspace = {0};
+    if (!source)
+        return err_errno(err, ENOMEM, "cannot look at a workspace");
+    int rc = catalog_workspace_get(wanted->node->catalog, source, &workspace, err);
+    return rc == 0 ? check_free(wanted->node, wanted, err) : rc;
+}
+
+/* The view gets its name of the job's ID (engine.h), which has to be known for the object. */
+static int view_now(struct api_request *request, const json_t *params, const char *path,
+                    struct api_reply *reply, struct err *err)
+{
+    const char *consistency = json_string_value(json_object_get(params, "consistency"));
+    char name[WORKSPACE_NAME_MAX];
+    char object[WORKSPACE_OBJECT_MAX];
+    struct id job_id;
+    int rc = workspace_now_check(consistency, err);
+    if (rc == 0)
+        rc = id_new("j", &job_id, err);
+    if (rc < 0)
+        return rc;
+    workspace_now_name(request->arg, job_id.s, name);
+    (void)snprintf(object, sizeof object, "workspace:%s", name);
+    cleanup_json json_t *body = json_pack("{s:s, s:s, s:s*}", "workspace", request->arg, "path",
+                                          path, "consistency", consistency);
+    if (!body)
+        return err_fail(err, ERR_INVALID, "%s is not UTF-8", path);
+    struct workspace_request wanted = {
+        .node = request->node, .name = name, .path = path, .read_only = true};
+    struct job_request job = {.kind = workspace_now_job.name,
+                              .id = job_id.s,
+                              .object = object,
+                              .params = body,
+                              .check = check_now,
+                              .check_arg = &wanted};
+    return api_jobs_submit(request, &job, reply, err);
+}
+
+static int fail_consistency(struct err *err)
+{
+    int rc =
+        err_fail(err, ERR_INVALID, "a checkpoint is as it is: it has no consistency to choose");
+    err_hint(err, "leave it out, or look at what the workspace is now: NAME@now");
+    return rc;
+}
+
 /* The view's name says which checkpoint it is of, however that was named. */
 int api_workspaces_view(struct api_request *request, struct api_reply *reply, struct err *err)
 {
     static const struct api_member members[] = {{"checkpoint", API_STRING, true, FROM_MAX},
-                                                {"path", API_STRING, true, PATH_MAX - 1}};
+                                                {"path", API_STRING, true, PATH_MAX - 1},
+                                                {"consistency", API_STRING, false, 0}};
     cleanup_json json_t *params = NULL;
     cleanup_free char *path = NULL;
     cleanup_free char *name = NULL;
     cleanup_free char *from = NULL;
     int rc = verb_params(request, members, ARRAY_SIZE(members), &params, err);
-    if (rc == 0)
-        rc = workspace_view_find(request->node, request->arg,
-                                 json_string_value(json_object_get(params, "checkpoint")), &name,
-                                 &from, err);
+    if (rc < 0)
+        return rc;
+    const char *checkpoint = json_string_value(json_object_get(params, "checkpoint"));
+    bool now = strcmp(checkpoint, WORKSPACE_NOW_WORD) == 0;
+    if (now)
+        rc = id_check(request->arg, "workspace name", err);
+    else if (json_object_get(params, "consistency"))
+        rc = fail_consistency(err);
+    else
+        rc = workspace_view_find(request->node, request->arg, checkpoint, &name, &from, err);
     if (rc == 0)
         rc = workspace_path_resolve(request->node,
                                     json_string_value(json_object_get(params, "path")), &path, err);
     if (rc < 0)
         return rc;
+    if (now)
+        return view_now(request, params, path, reply, err);
     cleanup_json json_t *body =
         json_pack("{s:s, s:s, s:s}", "name", name, "from", from, "path", path);
     if (!body)

@@ -10,6 +10,7 @@
 #include "workspace.h"
 #include "workspace_checkpoint.h"
 #include "workspace_fork.h"
+#include "workspace_now.h"
 #include "workspace_rm_remote.h"
 #include "workspace_rollback.h"
 #include "workspace_view.h"
@@ -42,6 +43,7 @@ const struct job_kind *const *job_kinds(size_t *ret_count)
         &workspace_release_job,
         &workspace_rollback_job,
         &workspace_view_job,
+        &workspace_now_job,
     };
     *ret_count = ARRAY_SIZE(kinds);
     return kinds;

@@ -62,8 +62,8 @@ extern const struct job_kind workspace_abandon_job;
 extern const struct job_kind workspace_resize_job;
 extern const struct job_kind workspace_rm_job;
 
-/* The document for the API: name, id, state (creating, detached, attached, mounted, detaching,
- * fenced, dead, removing), size, stored (bytes on the host's disk), filesystem {size, used, free,
+/* The document for the API: name, view_of (the workspace that a view shows, else null), id,
+ * state (creating, detached, attached, mounted, detaching, fenced, dead, removing), size, stored (bytes on the host's disk), filesystem {size, used, free,
  * inodes, inodes_used} (null when not mounted), path (where it is or is to be mounted, else null),
  * read_only, device (null when there is none), worker {pid, starts, locked, direct, resends,
  * locked_bytes} (null when not attached), waiting {requests, seconds}, lazy (some of it is in the

@@ -64,6 +64,12 @@ static uint64_t unwritten_of(struct node *node, const struct catalog_volume *vol
     uint64_t size = (uint64_t)volume->size;
     uint64_t recorded;
     uint64_t stored;
+    uint64_t source;
+    /* What it shows is on this disk: it is as much again at most, whatever its size. */
+    if (volume->view_of &&
+        volumes_record(node->volumes, volume->view_of, &recorded, &source, &failure) == 0 &&
+        source < size)
+        size = source;
     if (volumes_record(node->volumes, volume->id, &recorded, &stored, &failure) < 0)
         return size;
     return stored < size ? size - stored : 0;

@@ -50,7 +50,7 @@ static void tell_not_detached(const struct checkpoint_work *work, const struct e
 
 static int detach_volume(struct checkpoint_work *work, struct err *err)
 {
-    return volumes_detach(work->node->volumes, work->row.volume.id, WORKSPACE_DETACH_MS, err);
+    return workspace_detach(work->node, work->row.volume.id, WORKSPACE_DETACH_MS, err);
 }
 
 /* Unless somebody has begun to use it, who found it attached. */

@@ -68,7 +68,8 @@ static int record(struct job *job, const struct workspace_creation *request, str
         .id = (char *)request->volume,
         .lineage = (char *)(request->lineage ? request->lineage : request->volume),
         .size = (int64_t)request->size,
-        .job_id = (char *)job_id(job)};
+        .job_id = (char *)job_id(job),
+        .view_of = (char *)request->view_of};
     int rc = workspace_admission_reserve(node, request->size, err);
     if (rc < 0)
         return err_wrap(err, rc, "workspace %s is not made", request->name);

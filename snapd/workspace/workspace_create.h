@@ -12,6 +12,7 @@ struct workspace_creation {
     const char *lineage; /* NULL: a line of its own */
     const char *parent;  /* digest of the checkpoint that it is made of; NULL: none */
     int64_t token;       /* fencing token of its first writer; 0: none */
+    const char *view_of; /* ID of the volume of which it shows an epoch; NULL: of none */
     /* Makes the directory of the volume, durably; can be repeated. */
     int (*make)(void *arg, struct node *node, const struct workspace_creation *creation,
                 struct err *err);

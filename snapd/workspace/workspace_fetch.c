@@ -4,6 +4,7 @@
 #include "cleanup.h"
 #include "log.h"
 #include "volumes.h"
+#include "workspace_epoch.h"
 #include "workspace_line.h"
 
 #include <pthread.h>
@@ -17,8 +18,9 @@ struct fetch {
     uint64_t life; /* of the volume */
     struct volume_fetch *fetch;
 
+    struct workspace_epoch_source *epoch; /* of a view of one; NULL: of a checkpoint, */
     const struct node *node;
-    char *lineage; /* owned, as the next */
+    char *lineage; /* owned, as the next; NULL: of an epoch */
     char *digest;  /* of the checkpoint */
     pthread_mutex_t lock;
     struct checkpoint *checkpoint; /* NULL: nobody has read yet; lock */
@@ -74,6 +76,7 @@ static void free_fetch(struct fetch *fetch)
     if (!fetch)
         return;
     volume_fetch_stop(fetch->fetch);
+    workspace_epoch_source_free(fetch->epoch);
     checkpoint_free(fetch->checkpoint);
     free(fetch->lineage);
     free(fetch->digest);
@@ -81,8 +84,7 @@ static void free_fetch(struct fetch *fetch)
     free(fetch);
 }
 
-static struct fetch *new_fetch(const struct node *node, const char *id,
-                               const struct catalog_line *line)
+static struct fetch *new_fetch(const struct node *node, const char *id)
 {
     struct fetch *fetch = calloc(1, sizeof *fetch);
     if (!fetch)
@@ -90,12 +92,69 @@ static struct fetch *new_fetch(const struct node *node, const char *id,
     (void)pthread_mutex_init(&fetch->lock, NULL);
     (void)snprintf(fetch->id, sizeof fetch->id, "%s", id);
     fetch->node = node;
-    fetch->lineage = strdup(line->lineage);
-    fetch->digest = strdup(line->parent);
-    if (fetch->lineage && fetch->digest)
-        return fetch;
-    free_fetch(fetch);
-    return NULL;
+    return fetch;
+}
+
+static int fail_no_base(const char *id, struct err *err)
+{
+    int rc =
+        err_fail(err, ERR_DAMAGED,
+                 "volume %s lacks chunks, and the catalog knows no checkpoint that has them", id);
+    err_hint(err, "the catalog or the directory is an older copy: put the other one's back that "
+                  "was made with it; or make the workspace anew of a checkpoint (`varve workspace "
+                  "create NAME --from REFERENCE`)");
+    return rc;
+}
+
+static int of_checkpoint(struct node *node, struct fetch *fetch, const struct volume_base *base,
+                         struct err *err)
+{
+    cleanup_catalog_line struct catalog_line line = {0};
+    int rc = catalog_line_get(node->catalog, fetch->id, &line, err);
+    if (rc == 0)
+        rc = workspace_line_check(&line, base, err);
+    if (rc < 0)
+        return rc;
+    if (!line.parent)
+        return fail_no_base(fetch->id, err);
+    fetch->lineage = steal_ptr(line.lineage);
+    fetch->digest = steal_ptr(line.parent);
+    return 0;
+}
+
+/* Where its chunks come from, as the catalog says. */
+static int find_source(struct node *node, struct fetch *fetch, const struct volume_base *base,
+                       struct err *err)
+{
+    cleanup_catalog_volume struct catalog_volume row = {0};
+    struct err why = ERR_INIT;
+    int rc = catalog_volume_get(node->catalog, fetch->id, &row, err);
+    if (rc < 0)
+        return rc;
+    if (!row.view_of)
+        return of_checkpoint(node, fetch, base, err);
+    rc = workspace_epoch_source_new(node, &row, &fetch->epoch, &why);
+    if (rc < 0 && why.code == ERR_NOT_FOUND) /* who waits for it waits for nothing */
+        volumes_cut(node->volumes, fetch->id);
+    return err_pass(err, rc, &why);
+}
+
+/* One that shows an epoch brings what is read alone: the rest is on this disk already. */
+static struct volume_fetch_options options_of(const struct node *node, struct fetch *fetch,
+                                              const struct volumes_fetch_fds *fds)
+{
+    const uint64_t limit = node->volume.hydration ? node->volume.hydration : UINT64_MAX;
+    struct volume_fetch_options options = {
+        .workers_fd = fds->workers_fd,
+        .id = fetch->id,
+        .live_fd = fds->live_fd,
+        .source = {.read = read_chunks, .first = first_chunks, .arg = fetch},
+        .background_bytes = limit};
+    if (fetch->epoch) {
+        options.source = workspace_epoch_fetch_source(fetch->epoch);
+        options.background_bytes = 0;
+    }
+    return options;
 }
 
 /* `life`: the one that was there before the line was read. A rollback makes the volume of another
@@ -108,24 +167,20 @@ static int check_life(const char *id, uint64_t life, const struct volumes_fetch_
                : err_fail(err, ERR_CONFLICT, "volume %s was attached anew meanwhile", id);
 }
 
-static int start(struct node *node, const char *id, uint64_t life, const struct catalog_line *line,
+static int start(struct node *node, const char *id, uint64_t life, const struct volume_base *base,
                  struct fetch **ret, struct err *err)
 {
     struct volumes_fetch_fds fds = {.live_fd = -1};
-    struct fetch *fetch = new_fetch(node, id, line);
+    struct fetch *fetch = new_fetch(node, id);
     if (!fetch)
         return err_errno(err, ENOMEM, "cannot fetch volume %s", id);
-    int rc = volumes_fetch_fds(node->volumes, id, &fds, err);
+    int rc = find_source(node, fetch, base, err);
+    if (rc == 0)
+        rc = volumes_fetch_fds(node->volumes, id, &fds, err);
     if (rc == 0)
         rc = check_life(id, life, &fds, err);
     if (rc == 0) {
-        uint64_t limit = node->volume.hydration;
-        const struct volume_fetch_options options = {
-            .workers_fd = fds.workers_fd,
-            .id = id,
-            .live_fd = fds.live_fd,
-            .source = {.read = read_chunks, .first = first_chunks, .arg = fetch},
-            .background_bytes = limit ? limit : UINT64_MAX};
+        const struct volume_fetch_options options = options_of(node, fetch, &fds);
         fetch->life = life;
         rc = volume_fetch_start(&options, &fetch->fetch, err);
     }
@@ -238,36 +293,33 @@ static bool has(struct workspace_fetches *fetches, const char *id, uint64_t life
     return found;
 }
 
-static int fail_no_base(const char *id, struct err *err)
+/* Whether the epoch that one shows is there still: so that who waits for it is told soon. */
+static void check_epoch(struct workspace_fetches *fetches, const char *id)
 {
-    int rc =
-        err_fail(err, ERR_DAMAGED,
-                 "volume %s lacks chunks, and the catalog knows no checkpoint that has them", id);
-    err_hint(err, "the catalog or the directory is an older copy: put the other one's back that "
-                  "was made with it; or make the workspace anew of a checkpoint (`varve workspace "
-                  "create NAME --from REFERENCE`)");
-    return rc;
+    struct fetch *fetch = hold(fetches, id);
+    if (!fetch)
+        return;
+    if (fetch->epoch)
+        workspace_epoch_source_check(fetch->epoch);
+    let_go(fetches, fetch);
 }
 
 int workspace_fetch_ensure(struct node *node, const char *id, struct err *err)
 {
     struct volume_status status = {0};
-    cleanup_catalog_line struct catalog_line line = {0};
     struct fetch *fetch = NULL;
     int rc = volumes_status(node->volumes, id, &status, err);
     if (rc < 0)
         return rc;
     bool needed = status.attached && !status.dead && status.absent > 0 && status.life > 0;
     end(node->fetches, id, status.life > 0 ? status.life + !needed : UINT64_MAX);
-    if (!needed || has(node->fetches, id, status.life))
+    if (!needed)
         return 0;
-    rc = catalog_line_get(node->catalog, id, &line, err);
-    if (rc == 0)
-        rc = workspace_line_check(&line, &status.base, err);
-    if (rc == 0 && !line.parent)
-        rc = fail_no_base(id, err);
-    if (rc == 0)
-        rc = start(node, id, status.life, &line, &fetch, err);
+    if (has(node->fetches, id, status.life)) {
+        check_epoch(node->fetches, id);
+        return 0;
+    }
+    rc = start(node, id, status.life, &status.base, &fetch, err);
     if (rc == 0)
         add(node->fetches, fetch);
     return rc < 0 ? err_wrap(err, rc, "cannot fetch what volume %s lacks", id) : 0;
@@ -284,6 +336,7 @@ void workspace_fetch_pass(struct node *node)
     }
     for (size_t i = 0; i < count; i++) {
         struct err why = ERR_INIT;
+        workspace_epoch_sweep(node, volumes[i].id);
         if (workspace_fetch_ensure(node, volumes[i].id, &why) < 0 && why.code != ERR_NOT_FOUND &&
             why.code != ERR_CONFLICT)
             log_event(LOG_WARN, "fetch-not-started", "volume", volumes[i].id, "error", why.text,

@@ -105,6 +105,10 @@ int workspace_bring_up(struct node *node, const char *id, const char *path, bool
 /* What those who used it, `told` (may be NULL) and what was done to its file system come to, for
  * its incident. Caller frees; NULL: nothing that has to be told, or no memory. */
 char *workspace_tell_mended(const char *told, const struct volumes_mended *mended);
+/* ERR_CONFLICT while a view shows an epoch of the volume; the message names it. */
+int workspace_check_views(struct node *node, const char *id, struct err *err);
+/* volumes_detach(), but for a volume that a view needs (ERR_CONFLICT). */
+int workspace_detach(struct node *node, const char *id, int wait_ms, struct err *err);
 /* Detaches what a mount that failed has attached and nobody has used. */
 int workspace_take_back(struct node *node, const char *id, struct err *err);
 /* Writes down that it is attached and mounted in this life of the host, with the event. `incident`

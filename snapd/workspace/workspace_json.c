@@ -5,6 +5,8 @@
 
 #include "workspace_internal.h"
 
+#include <string.h>
+
 /* What a workspace is at this moment. */
 struct look {
     int rc;
@@ -135,6 +137,13 @@ static json_t *signed_json(const struct node *node, const struct catalog_line *l
     return line->parent ? json_boolean(node->trust_key != NULL) : json_null();
 }
 
+/* Of a view, the workspace that it shows; else null. */
+static json_t *view_json(const char *name)
+{
+    const char *at = strchr(name, '@');
+    return at ? json_stringn(name, (size_t)(at - name)) : json_null();
+}
+
 static json_t *describe(struct node *node, const struct catalog_workspace *workspace,
                         const struct look *look)
 {
@@ -145,12 +154,12 @@ static json_t *describe(struct node *node, const struct catalog_workspace *works
     (void)catalog_line_get(node->catalog, volume->id, &line, NULL);
     json_t *device = status->device[0] ? json_string(status->device) : json_null();
     return json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:b, s:o, s:o, s:o,"
-        " s:o, s:s}",
-        "name", workspace->name, "id", volume->id, "state", state_name(workspace, look), "size",
-        (json_int_t)volume->size, "stored", (json_int_t)status->local, "filesystem",
-        space_json(look), "path", workspace->mount.path, "read_only",
-        workspace->mount.read_only || look->read_only, "device", device, "worker",
+        "{s:s, s:o, s:s, s:s, s:I, s:I, s:o, s:s?, s:b, s:o, s:o, s:{s:I, s:f}, s:b, s:o, s:o,"
+        " s:o, s:o, s:s}",
+        "name", workspace->name, "view_of", view_json(workspace->name), "id", volume->id, "state",
+        state_name(workspace, look), "size", (json_int_t)volume->size, "stored",
+        (json_int_t)status->local, "filesystem", space_json(look), "path", workspace->mount.path,
+        "read_only", workspace->mount.read_only || look->read_only, "device", device, "worker",
         worker_json(status), "waiting", "requests", (json_int_t)status->held, "seconds",
         (double)status->held_ns / (double)CLOCK_NS_PER_S, "lazy", status->absent > 0, "fetch",
         fetch_json(node, workspace, status), "token", token_json(&line), "signed",

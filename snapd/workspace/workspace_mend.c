@@ -3,6 +3,7 @@
 #include "fault.h"
 #include "log.h"
 #include "workspace_disk.h"
+#include "workspace_epoch.h"
 #include "workspace_internal.h"
 #include "workspace_pool.h"
 
@@ -152,7 +153,7 @@ static int fence(struct node *node, const struct catalog_workspace *workspace,
 /* One whose unmount has ended here, but not in all other mount namespaces. */
 static int finish(struct node *node, const struct catalog_workspace *workspace, struct err *err)
 {
-    int rc = volumes_detach(node->volumes, workspace->volume.id, 0, err);
+    int rc = workspace_detach(node, workspace->volume.id, 0, err);
     return rc == 0 ? workspace_set_detached(node, workspace, "workspace-unmounted", err) : rc;
 }
 
@@ -183,6 +184,13 @@ enum verdict {
     HELD_ELSEWHERE,
 };
 
+/* A view of what is lost stays as it is, with errors for who reads it, until it is unmounted; its
+ * incident says so. */
+static bool is_lost_for_good(struct node *node, const struct catalog_volume *volume)
+{
+    return volume->view_of && volume->incident && !workspace_epoch_lives(node, volume);
+}
+
 static enum verdict judge(struct node *node, const struct catalog_workspace *workspace,
                           const struct volume_status *status)
 {
@@ -193,7 +201,7 @@ static enum verdict judge(struct node *node, const struct catalog_workspace *wor
     switch (workspace->volume.state) {
     case CATALOG_VOLUME_ATTACHED:
         if (status->dead)
-            return workspace->wanted ? DIED : WELL;
+            return workspace->wanted && !is_lost_for_good(node, &workspace->volume) ? DIED : WELL;
         return status->fenced || is_given_up(node, status) ? GIVEN_UP : WELL;
     case CATALOG_VOLUME_FENCED:
         return status->attached && !status->dead && !status->fenced ? GIVEN_UP : WELL;

@@ -81,6 +81,14 @@ static int write_wish(struct node *node, const struct catalog_workspace *row,
     return catalog_end(node->catalog, rc, err);
 }
 
+/* One that is unmounted and that a view needs is mounted as it is. */
+static int let_holders_go(struct node *node, const char *id, struct err *err)
+{
+    cleanup_free char *view = NULL;
+    int rc = catalog_workspace_view(node->catalog, id, &view, err);
+    return rc == 0 ? volumes_detach(node->volumes, id, 0, err) : rc < 0 ? rc : 0;
+}
+
 /* From here on the row says where it is to be mounted. */
 static int record(struct job *job, const struct catalog_workspace *row, const char *path,
                   const struct request *request, struct err *err)
@@ -90,10 +98,32 @@ static int record(struct job *job, const struct catalog_workspace *row, const ch
         .volume = row->volume.id, .path = (char *)path, .read_only = request->read_only};
     int rc = 0;
     if (row->volume.state == CATALOG_VOLUME_DETACHING)
-        rc = volumes_detach(node->volumes, row->volume.id, 0, err);
+        rc = let_holders_go(node, row->volume.id, err);
     if (rc == 0)
         rc = write_wish(node, row, &mount, request->token, err);
     return rc < 0 ? err_wrap(err, rc, "cannot mount workspace %s", row->name) : 0;
+}
+
+/* Back to what it was before: unmounted, and attached for a view. */
+static int set_detaching(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_volume_set_state(node->catalog, row->volume.id, CATALOG_VOLUME_DETACHING, err);
+    if (rc == 0)
+        rc = catalog_mount_remove(node->catalog, row->volume.id, err);
+    return catalog_end(node->catalog, rc, err);
+}
+
+static int take_back(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    cleanup_free char *view = NULL;
+    int rc = catalog_workspace_view(node->catalog, row->volume.id, &view, err);
+    if (rc != 0)
+        return rc < 0 ? rc : set_detaching(node, row, err);
+    rc = workspace_take_back(node, row->volume.id, err);
+    return rc == 0 ? workspace_set_detached(node, row, NULL, err) : rc;
 }
 
 /* Takes back what was made and the wish itself. What somebody uses already, or what hangs, stays,
@@ -107,9 +137,7 @@ static void undo(struct node *node, const struct catalog_workspace *row, const s
     workspace_disk_make_room(node);
     int rc = volumes_unmount(node->volumes, id, row->mount.path, &failure);
     if (rc == 0)
-        rc = workspace_take_back(node, id, &failure);
-    if (rc == 0)
-        rc = workspace_set_detached(node, row, NULL, &failure);
+        rc = take_back(node, row, &failure);
     if (rc < 0)
         log_event(LOG_WARN, "workspace-not-undone", "workspace", row->name, "error", failure.text,
                   NULL);

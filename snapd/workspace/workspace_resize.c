@@ -57,7 +57,7 @@ static int note_size(struct node *node, const struct catalog_workspace *row, uin
 
 static void let_go(struct node *node, const struct catalog_workspace *row, struct err *err)
 {
-    int rc = volumes_detach(node->volumes, row->volume.id, WORKSPACE_DETACH_MS, err);
+    int rc = workspace_detach(node, row->volume.id, WORKSPACE_DETACH_MS, err);
     if (rc == 0)
         rc = workspace_set_detached(node, row, NULL, err);
     if (rc < 0)

@@ -2,7 +2,9 @@
 
 #include "fault.h"
 #include "log.h"
+#include "workspace_epoch.h"
 #include "workspace_path.h"
+#include "workspace_view.h"
 
 #include <string.h>
 
@@ -108,6 +110,27 @@ static void note_failure(struct node *node, const struct catalog_workspace *work
                   failure.text, NULL);
 }
 
+static const char view_lost[] =
+    "what it showed is lost: the workspace was given up or died, its volume was taken away, or the "
+    "host's disk had no room for what was overwritten. What reads it gets errors; unmount it";
+
+/* A view whose epoch is gone cannot be brought back. Where it is mounted it stays, as whoever reads
+ * it would take an empty directory for its content; else it goes. */
+static int end_view(struct node *node, const struct catalog_workspace *workspace,
+                    const struct volume_status *before, struct err *err)
+{
+    if (before->attached || before->dead) {
+        volumes_cut(node->volumes, workspace->volume.id);
+        if (!workspace->volume.incident)
+            workspace_incident(node, workspace, "view-lost", view_lost);
+        return 0;
+    }
+    int rc = workspace_set_detached(node, workspace, "view-lost", err);
+    if (rc == 0)
+        rc = workspace_view_drop(node, workspace->name, err);
+    return rc < 0 ? rc : 1;
+}
+
 int workspace_revive(struct node *node, const struct catalog_workspace *workspace, const char *died,
                      struct err *err)
 {
@@ -125,6 +148,8 @@ int workspace_revive(struct node *node, const struct catalog_workspace *workspac
         return rc < 0 ? rc : 1;
     }
     int rc = workspace_status(node, workspace, &before, err);
+    if (rc == 0 && workspace->volume.view_of && !workspace_epoch_lives(node, &workspace->volume))
+        return end_view(node, workspace, &before, err);
     bool lives = rc == 0 && may_live(&before);
     cleanup_free char *told = rc == 0 ? tell(node, workspace, &before, died) : NULL;
     /* The row of one that lives stays: it is looked after, whatever comes of this. */
@@ -172,7 +197,7 @@ static int finish_detach(struct node *node, const struct catalog_workspace *work
     if (rc == 0)
         (void)workspace_note_loss(node, workspace, NULL); /* its incident says it */
     if (rc == 0)
-        rc = volumes_detach(node->volumes, id, 0, err);
+        rc = workspace_detach(node, id, 0, err);
     if (rc == 0)
         rc = workspace_set_detached(node, workspace, "workspace-unmounted", err);
     return rc < 0 ? rc : 1;
@@ -186,7 +211,7 @@ static int detach_stray(struct node *node, const struct catalog_workspace *works
     int rc = workspace_status(node, workspace, &status, err);
     if (rc < 0 || (!status.attached && !status.detaching && !status.dead))
         return rc;
-    rc = volumes_detach(node->volumes, workspace->volume.id, 0, err);
+    rc = workspace_detach(node, workspace->volume.id, 0, err);
     return rc < 0 ? rc : 1;
 }
 

@@ -16,6 +16,9 @@ static int check_unused(struct node *node, const struct catalog_workspace *row, 
         err_hint(err, "unmount it first with `varve workspace unmount %s`", row->name);
         return rc;
     }
+    int shown = workspace_check_views(node, row->volume.id, err);
+    if (shown < 0)
+        return err_wrap(err, shown, "workspace %s is still attached", row->name);
     /* Not detach: what is not written yet need not be, and the disk may be full or broken. */
     int rc = volumes_discard(node->volumes, row->volume.id, err);
     if (rc < 0) {

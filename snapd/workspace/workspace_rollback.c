@@ -90,6 +90,8 @@ static int read_row(struct rollback *rollback, struct err *err)
         rc = catalog_line_get(node->catalog, row->volume.id, &rollback->line, err);
     if (rc == 0)
         rc = workspace_check_whole(row, err);
+    if (rc == 0)
+        rc = workspace_check_views(node, row->volume.id, err);
     if (rc < 0)
         return rc;
     if (row->volume.state != CATALOG_VOLUME_FENCED && row->volume.state != CATALOG_VOLUME_DETACHING)
@@ -138,8 +140,8 @@ static int detach(struct rollback *rollback, struct err *err)
 {
     cleanup_workspace_waits struct workspace_waits waits;
     workspace_waits_begin(&waits, rollback->job, NULL);
-    return volumes_detach(job_node(rollback->job)->volumes, rollback->row.volume.id,
-                          WORKSPACE_DETACH_MS, err);
+    return workspace_detach(job_node(rollback->job), rollback->row.volume.id, WORKSPACE_DETACH_MS,
+                            err);
 }
 
 /* While it is being mounted, as the row says, a start of the daemon leaves it to this job. */

@@ -5,6 +5,7 @@
 #include "log.h"
 #include "volumes_epoch.h"
 #include "workspace.h"
+#include "workspace_epoch.h"
 #include "workspace_fetch.h"
 #include "workspace_fork.h"
 #include "workspace_view.h"
@@ -308,10 +309,27 @@ static bool waits_for_remote(struct node *node, const char *id)
     return volumes_status(node->volumes, id, &status, NULL) == 0 && status.absent_waits > 0;
 }
 
+int workspace_check_views(struct node *node, const char *id, struct err *err)
+{
+    cleanup_free char *view = NULL;
+    int rc = catalog_workspace_view(node->catalog, id, &view, err);
+    if (rc <= 0)
+        return rc;
+    rc = err_fail(err, ERR_CONFLICT, "the view %s shows what it was", view);
+    err_hint(err, "unmount that first with `varve workspace unmount %s`", view);
+    return rc;
+}
+
+int workspace_detach(struct node *node, const char *id, int wait_ms, struct err *err)
+{
+    int rc = workspace_check_views(node, id, err);
+    return rc < 0 ? rc : volumes_detach(node->volumes, id, wait_ms, err);
+}
+
 int workspace_take_back(struct node *node, const char *id, struct err *err)
 {
     struct err why = ERR_INIT;
-    int rc = volumes_detach(node->volumes, id, WORKSPACE_DETACH_MS, &why);
+    int rc = workspace_detach(node, id, WORKSPACE_DETACH_MS, &why);
     if (rc == 0)
         return 0;
     /* Closing it needs the room that is missing, and nobody has written anything. */
@@ -404,6 +422,8 @@ int workspace_discard(struct node *node, const struct catalog_workspace *workspa
     int rc = volumes_remove(node->volumes, workspace->volume.id, err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.bytes-removed", err);
+    if (rc == 0)
+        workspace_epoch_release(node, workspace->volume.id);
     if (rc == 0)
         workspace_fork_release(node, workspace->volume.id);
     return rc == 0 ? remove_rows(node, workspace, event, err) : rc;

@@ -119,7 +119,7 @@ static int let_go(struct job *job, const struct catalog_workspace *row, struct e
         rc = forget_path(node, row, err);
     if (rc < 0)
         return rc;
-    rc = volumes_detach(node->volumes, row->volume.id, WORKSPACE_DETACH_MS, &why);
+    rc = workspace_detach(node, row->volume.id, WORKSPACE_DETACH_MS, &why);
     return rc < 0 ? fail_detach(node, row, &why, err) : FAULT_POINT("workspace.detached", err);
 }
 

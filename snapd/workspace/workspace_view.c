@@ -4,11 +4,13 @@
 #include "log.h"
 #include "workspace_fork.h"
 #include "workspace_internal.h"
+#include "workspace_now.h"
 
 #include <string.h>
 
 enum {
     GENERATION_DIGITS = 17,
+    NOW_DIGITS = 6,
 };
 
 bool workspace_is_view(const char *name)
@@ -16,13 +18,27 @@ bool workspace_is_view(const char *name)
     return strchr(name, '@') != NULL;
 }
 
+/* What stands behind "@". */
+static bool is_generation(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits <= GENERATION_DIGITS && !text[digits] && text[0] != '0';
+}
+
+static bool is_now(const char *text)
+{
+    static const char word[] = WORKSPACE_NOW_WORD "-";
+    const char *digits = text + strlen(word);
+    return strncmp(text, word, strlen(word)) == 0 && strlen(digits) == NOW_DIGITS &&
+           strspn(digits, "0123456789abcdef") == NOW_DIGITS;
+}
+
 int workspace_name_check(const char *name, struct err *err)
 {
     const char *at = strchr(name, '@');
-    size_t digits = at ? strspn(at + 1, "0123456789") : 0;
     if (!at)
         return id_check(name, "workspace name", err);
-    if (digits == 0 || digits > GENERATION_DIGITS || at[1 + digits] || at[1] == '0')
+    if (!is_generation(at + 1) && !is_now(at + 1))
         return err_fail(err, ERR_INVALID, "'%.100s' is no name of a workspace or of a view", name);
     cleanup_free char *workspace = strndup(name, (size_t)(at - name));
     return workspace ? id_check(workspace, "workspace name", err)
@@ -78,7 +94,8 @@ static void undo(struct node *node, const char *name, const struct err *cause)
         log_event(LOG_WARN, "workspace-not-undone", "workspace", name, "error", failure.text, NULL);
 }
 
-static int mount(struct job *job, const char *name, const char *path, bool fresh, struct err *err)
+int workspace_view_mount(struct job *job, const char *name, const char *path, bool fresh,
+                         struct err *err)
 {
     cleanup_workspace_claim struct workspace_claim claim = {0};
     int rc = workspace_job_claim(job, name, &claim, err);
@@ -123,7 +140,7 @@ static int run(struct job *job, json_t **ret_result, struct err *err)
     if (!found || row.volume.state == CATALOG_VOLUME_CREATING)
         rc = workspace_fork_part(job, err);
     if (rc == 0)
-        rc = mount(job, name, path, !found, err);
+        rc = workspace_view_mount(job, name, path, !found, err);
     return rc == 0 ? workspace_job_result(job, name, ret_result, err) : rc;
 }
 

@@ -125,15 +125,15 @@ static void an_epoch_stays_as_it_was(void **state)
 static void epochs_one_after_the_other(void **state)
 {
     struct volume *volume = *state;
-    uint64_t epochs[LIVE_EPOCHS_OPEN_MAX];
-    for (int i = 0; i < LIVE_EPOCHS_OPEN_MAX; i++) {
+    uint64_t epochs[LIVE_EPOCHS_VIEWS_MAX];
+    for (int i = 0; i < LIVE_EPOCHS_VIEWS_MAX; i++) {
         assert_int_equal(put(volume, 'a' + i, C, 0), 0);
         if (i % 2 == 0)
             assert_int_equal(put(volume, 'A' + i, C, C), 0);
         epochs[i] = cut(volume, VIEW);
     }
     assert_int_equal(put(volume, 'z', 2 * C, 0), 0);
-    for (int i = 0; i < LIVE_EPOCHS_OPEN_MAX; i++) {
+    for (int i = 0; i < LIVE_EPOCHS_VIEWS_MAX; i++) {
         assert_chunk(volume, epochs[i], 0, 'a' + i);
         assert_chunk(volume, epochs[i], 1, 'A' + i / 2 * 2);
     }
@@ -141,8 +141,14 @@ static void epochs_one_after_the_other(void **state)
     uint64_t epoch;
     assert_int_equal(chunk_io_cut(&volume->site.io, 4711, VIEW, &epoch, &err), -EBUSY);
     assert_int_equal(err.code, ERR_CONFLICT);
+    assert_non_null(strstr(err.text, "8 views"));
+    /* A checkpoint has a place of its own, also one that needs all chunks. */
+    uint64_t checkpoint = cut(volume, CP | VIEW);
+    assert_chunk(volume, checkpoint, 0, 'z');
+    assert_int_equal(chunk_io_cut(&volume->site.io, 4712, CP, &epoch, NULL), -EBUSY);
+    release(volume, checkpoint);
     /* From the newest down: what the older ones need of them stays. */
-    for (int i = LIVE_EPOCHS_OPEN_MAX; i-- > 0;) {
+    for (int i = LIVE_EPOCHS_VIEWS_MAX; i-- > 0;) {
         release(volume, epochs[i]);
         for (int j = 0; j < i; j++) {
             assert_chunk(volume, epochs[j], 0, 'a' + j);

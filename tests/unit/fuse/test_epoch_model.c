@@ -311,7 +311,7 @@ static void do_fill(struct model *model)
 
 static struct snapshot *choose_snapshot(struct model *model, bool open)
 {
-    size_t from = random_below(model, LIVE_EPOCHS_OPEN_MAX);
+    size_t from = random_below(model, LIVE_EPOCHS_VIEWS_MAX);
     for (size_t i = 0; i < LIVE_EPOCHS_OPEN_MAX; i++) {
         struct snapshot *snapshot = &model->open[(from + i) % LIVE_EPOCHS_OPEN_MAX];
         if ((snapshot->epoch > 0) == open)
@@ -320,13 +320,24 @@ static struct snapshot *choose_snapshot(struct model *model, bool open)
     return NULL;
 }
 
+/* One more for a view would be refused. */
+static bool has_all_views(const struct model *model)
+{
+    unsigned views = 0;
+    for (size_t i = 0; i < LIVE_EPOCHS_OPEN_MAX; i++)
+        views += model->open[i].epoch > 0 && epoch_is_of_view(model->open[i].uses);
+    return views == LIVE_EPOCHS_VIEWS_MAX;
+}
+
 static void do_cut(struct model *model)
 {
     struct snapshot *snapshot = choose_snapshot(model, false);
     if (!snapshot)
         return;
-    const struct operation operation = {
+    struct operation operation = {
         .kind = CUT, .token = ++model->tokens, .uses = 1 + (uint32_t)random_below(model, 3)};
+    if (epoch_is_of_view(operation.uses) && has_all_views(model))
+        operation.uses = LIVE_USE_CHECKPOINT;
     *snapshot = (struct snapshot){.uses = operation.uses};
     memcpy(snapshot->blocks, model->blocks, sizeof snapshot->blocks);
     memcpy(snapshot->last, model->last, sizeof snapshot->last);

@@ -44,6 +44,26 @@ static void test_round_trip(void **state)
     assert_memory_equal(&read, &grown, sizeof read);
 }
 
+static void test_round_trip_of_one_that_shows_an_epoch(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct volume_json read = {.size = 0};
+    struct volume_json volume = sample;
+    cleanup_buf struct buf text = BUF_INIT(4096);
+    memcpy(volume.base.lineage, "aaaabbbbcccc", VOLUME_ID_LEN + 1);
+    memcpy(volume.base.volume, "ddddeeeeffff", VOLUME_ID_LEN + 1);
+    memset(volume.base.uuid, 0x11, VOLUME_UUID_LEN);
+    assert_int_equal(volume_json_write(scratch->fd, &volume, NULL), 0);
+    assert_int_equal(fdio_read_file(scratch->fd, "volume.json", &text, NULL), 0);
+    assert_string_equal(buf_str(&text),
+                        "{\"base\":{\"lineage\":\"aaaabbbbcccc\",\"uuid\":"
+                        "\"11111111-1111-1111-1111-111111111111\",\"volume\":\"ddddeeeeffff\"},"
+                        "\"format\":3,\"id\":\"" ID "\",\"size\":67108864,\"uuid\":"
+                        "\"" UUID "\"}");
+    assert_int_equal(volume_json_read(scratch->fd, ID, &read, NULL), 0);
+    assert_memory_equal(&read, &volume, sizeof read);
+}
+
 static void test_round_trip_of_one_with_a_base(void **state)
 {
     const struct scratch *scratch = *state;
@@ -88,7 +108,7 @@ static void test_it_belongs_to_the_directorys_owner(void **state)
 static void test_a_writer_refuses_what_a_reader_would(void **state)
 {
     const struct scratch *scratch = *state;
-    struct volume_json bad[8];
+    struct volume_json bad[9];
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         bad[i] = sample;
     bad[0].id[0] = 'A';
@@ -99,6 +119,8 @@ static void test_a_writer_refuses_what_a_reader_would(void **state)
     bad[5].previous_size = bad[5].size;
     memcpy(bad[6].base.lineage, "0123", 5);
     memcpy(bad[7].base.lineage, "0123456789AB", VOLUME_ID_LEN + 1);
+    memcpy(bad[8].base.lineage, ID, VOLUME_ID_LEN + 1);
+    memcpy(bad[8].base.volume, "../", 4);
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct err err = ERR_INIT;
         assert_true(volume_json_write(scratch->fd, &bad[i], &err) < 0);
@@ -117,7 +139,8 @@ static const struct {
     {"{", ERR_DAMAGED, "volume.json"},
     {"[]", ERR_DAMAGED, "volume.json"},
     {"{}", ERR_DAMAGED, "'format'"},
-    {"{\"format\":3}", ERR_TOO_NEW, "format 3"},
+    {"{\"format\":4}", ERR_TOO_NEW, "format 4"},
+    {"{\"format\":3}", ERR_DAMAGED, "without 'base'"},
     {"{\"format\":2}", ERR_DAMAGED, "without 'base'"},
     {"{\"format\":1,\"base\":{}}", ERR_DAMAGED, "with 'base'"},
     {"{\"format\":9007199254740993,\"new\":{}}", ERR_TOO_NEW, "format"},
@@ -175,6 +198,7 @@ static const struct {
     "{\"format\":2,\"id\":\"" ID "\",\"uuid\":\"" UUID "\",\"size\":67108864,\"base\":" members "}"
 #define LINEAGE    "\"lineage\":\"aaaabbbbcccc\""
 #define HALF       "abababababababababababababababab"
+#define SHOWN      "\"volume\":\"ddddeeeeffff\""
 #define CHECKPOINT "\"checkpoint\":\"sha256:" HALF HALF "\""
     {BASE("1"), ERR_DAMAGED, "'base'"},
     {BASE("null"), ERR_DAMAGED, "'base'"},
@@ -189,6 +213,15 @@ static const struct {
     {BASE("{" LINEAGE "," CHECKPOINT "}"), ERR_DAMAGED, "'uuid'"},
     {BASE("{" LINEAGE "," CHECKPOINT ",\"uuid\":\"" HALF "\"}"), ERR_DAMAGED, "'uuid'"},
     {BASE("{" LINEAGE "," CHECKPOINT ",\"uuid\":\"" UUID "\",\"more\":1}"), ERR_DAMAGED, "'more'"},
+    {BASE("{" LINEAGE "," SHOWN ",\"uuid\":\"" UUID "\"}"), ERR_DAMAGED, "of an epoch"},
+#define EPOCH(members)                                                                             \
+    "{\"format\":3,\"id\":\"" ID "\",\"uuid\":\"" UUID "\",\"size\":67108864,\"base\":" members "}"
+    {EPOCH("{" LINEAGE "," CHECKPOINT ",\"uuid\":\"" UUID "\"}"), ERR_DAMAGED, "'format'"},
+    {EPOCH("{" LINEAGE "," CHECKPOINT "," SHOWN ",\"uuid\":\"" UUID "\"}"), ERR_DAMAGED,
+     "'volume'"},
+    {EPOCH("{" LINEAGE ",\"volume\":\"../0123456\",\"uuid\":\"" UUID "\"}"), ERR_DAMAGED,
+     "'volume'"},
+    {EPOCH("{" LINEAGE ",\"volume\":7,\"uuid\":\"" UUID "\"}"), ERR_DAMAGED, "'volume'"},
 };
 
 static void assert_refused(const struct scratch *scratch, enum err_code code, const char *word)
@@ -251,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_scratch(test_round_trip),
         with_scratch(test_round_trip_of_one_with_a_base),
+        with_scratch(test_round_trip_of_one_that_shows_an_epoch),
         with_scratch(test_it_belongs_to_the_directorys_owner),
         with_scratch(test_a_writer_refuses_what_a_reader_would),
         with_scratch(test_malformed_documents),

@@ -256,10 +256,10 @@ static void test_list_and_get(void **state)
     cleanup_json json_t *one = site_expect(site, 200, "GET", "/v1/workspaces/a", NULL);
     assert_true(json_equal(one, json_array_get(workspaces, 0)));
     assert_int_equal(json_integer_value(json_object_get(one, "size")), 2 * GIB);
-    static const char *const members[] = {"name",       "id",   "state",     "size",   "stored",
-                                          "filesystem", "path", "read_only", "device", "worker",
-                                          "waiting",    "lazy", "fetch",     "signed", "incident",
-                                          "created",    "token"};
+    static const char *const members[] = {"name",       "id",    "state",     "size",   "stored",
+                                          "filesystem", "path",  "read_only", "device", "worker",
+                                          "waiting",    "lazy",  "fetch",     "signed", "incident",
+                                          "created",    "token", "view_of"};
     for (size_t i = 0; i < ARRAY_SIZE(members); i++)
         assert_non_null(json_object_get(one, members[i]));
     assert_int_equal(json_object_size(one), ARRAY_SIZE(members));

@@ -218,7 +218,7 @@ static void test_version_1_is_upgraded_with_its_data(void **state)
     fixture_close(fixture);
     struct err err;
     int rc = open_with(fixture, catalog_schema_steps, 1, &err);
-    assert_failed(rc, &err, ERR_TOO_NEW, "schema version 8, this program knows versions up to 1");
+    assert_failed(rc, &err, ERR_TOO_NEW, "schema version 9, this program knows versions up to 1");
 }
 
 static void test_an_upgrade_survives_a_kill(void **state)

@@ -55,6 +55,33 @@ static void test_what_was_added_is_got(void **state)
     catalog_workspace_free(&workspace); /* of nothing is fine */
 }
 
+static void test_who_shows_an_epoch(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct catalog_volume volume = {.id = (char *)"0b",
+                                          .lineage = (char *)"0a",
+                                          .size = 1 << 20,
+                                          .job_id = (char *)"j-2",
+                                          .view_of = (char *)"0a"};
+    struct catalog_workspace workspace = {0};
+    cleanup_free char *name = NULL;
+    assert_int_equal(add(fixture, "w", "0a", NULL), 0);
+    assert_int_equal(catalog_workspace_view(fixture->catalog, "0a", &name, NULL), 0);
+    assert_int_equal(catalog_workspace_add(fixture->catalog, "w@now-1", "node", &volume, NULL), 0);
+    assert_int_equal(catalog_workspace_view(fixture->catalog, "0a", &name, NULL), 1);
+    assert_string_equal(name, "w@now-1");
+    assert_int_equal(catalog_workspace_get(fixture->catalog, "w@now-1", &workspace, NULL), 0);
+    assert_string_equal(workspace.volume.view_of, "0a");
+    catalog_workspace_free(&workspace);
+    assert_int_equal(catalog_workspace_get(fixture->catalog, "w", &workspace, NULL), 0);
+    assert_null(workspace.volume.view_of);
+    catalog_workspace_free(&workspace);
+    assert_int_equal(
+        catalog_volume_set_state(fixture->catalog, "0b", CATALOG_VOLUME_REMOVING, NULL), 0);
+    cleanup_free char *gone = NULL;
+    assert_int_equal(catalog_workspace_view(fixture->catalog, "0a", &gone, NULL), 0);
+}
+
 static void test_taken_names_and_ids(void **state)
 {
     struct fixture *fixture = *state;
@@ -194,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_fixture(test_what_was_added_is_got),
+        with_fixture(test_who_shows_an_epoch),
         with_fixture(test_taken_names_and_ids),
         with_fixture(test_a_missing_workspace),
         with_fixture(test_the_list_is_in_the_order_of_names),
