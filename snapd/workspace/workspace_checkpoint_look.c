@@ -1,8 +1,7 @@
 /* What there is of a volume before it is cut: in the catalog, and in the remote. */
 #include "workspace_checkpoint_work.h"
-#include "workspace_token.h"
 
-#include "log.h"
+#include "workspace_token.h"
 
 #include <string.h>
 
