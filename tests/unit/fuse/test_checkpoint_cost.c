@@ -58,7 +58,8 @@ static const struct object *find(struct store *store, const struct digest *diges
 {
     pthread_mutex_lock(&store->lock);
     const struct object *object = store->objects;
-    while (object && !(digest ? digest_equal(&object->digest, digest) : !strcmp(object->tag, tag)))
+    while (object && (digest ? !digest_equal(&object->digest, digest)
+                             : !tag || strcmp(object->tag, tag) != 0))
         object = object->next;
     pthread_mutex_unlock(&store->lock);
     return object;
