@@ -271,14 +271,19 @@ static int sync_failed(const struct volume *volume, struct err *err)
     return rc;
 }
 
-/* Flush and final cut. In slices: a worker that dies has a successor, if keeper has none it is
- * mended, and one that refuses will never answer. Who does not want to wait gets one slice. */
+/* Flush and final cut. Whoever may end the wait is asked before alone: a worker that was told to
+ * close goes on with it, and then nobody may take the volume for attached. In slices: a worker that
+ * dies has a successor, if keeper has none it is mended, and one that refuses will never answer.
+ * Who does not want to wait gets one slice. */
 static int close_map(struct volumes *volumes, struct volume *volume, int wait_ms, struct err *err)
 {
     const struct live_map_header *header = volume->live.header;
     int64_t until = clock_now_ms() + (wait_ms > 0 ? VOLUMES_CLOSE_S * 1000 : SLICE_MS);
     if (atomic_load(&header->facts) & LIVE_FACT_CLOSED)
         return 0;
+    int stop = wait_stop_ask(err);
+    if (stop < 0)
+        return stop;
     for (;;) {
         if (has_failed(volume))
             return sync_failed(volume, err);
@@ -300,9 +305,6 @@ static int close_map(struct volumes *volumes, struct volume *volume, int wait_ms
         if (header->text[0] != '\0')
             return rc;
         err_clear(err);
-        rc = wait_stop_ask(err);
-        if (rc < 0)
-            return rc;
         if (atomic_load(&volumes->stopping))
             return err_fail(err, ERR_INTERRUPTED, "volume %s is not closed yet", volume->id);
         volumes_sleep_ms(VOLUMES_POLL_MS);

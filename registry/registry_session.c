@@ -158,6 +158,19 @@ static int open_answered(struct registry_session *session,
 /* An empty value takes out the header that curl gives to forms. */
 static const char *const no_type[] = {"Content-Type:", NULL};
 
+static void set_no_mount(void *arg, struct registry_traits *traits)
+{
+    (void)arg;
+    traits->no_mount = true;
+}
+
+/* It has failed at a mount and is well otherwise. */
+static void learn_no_mount(const struct registry_session *session)
+{
+    const struct registry *registry = session->registry;
+    registry_pool_learn(registry->pool, registry->base, set_no_mount, NULL);
+}
+
 int registry_session_open(struct registry_session *session, struct err *err)
 {
     cleanup_free char *url = NULL;
@@ -167,12 +180,16 @@ int registry_session_open(struct registry_session *session, struct err *err)
         return rc;
     struct registry_call call = make_call(session, REGISTRY_HTTP_POST, url);
     call.request.headers = no_type;
+    const int failures = session->retry.attempts + session->retry.put_off;
     cleanup_http_response struct registry_http_response response = {0};
     rc = registry_call_perform(session->registry, &call, &response, err);
     if (rc < 0)
         return rc;
     if (response.status != 202)
         return registry_error_refusal(&response, err);
+    if (session->mount_failed && session->retry.attempts + session->retry.put_off == failures)
+        learn_no_mount(session);
+    session->mount_failed = false;
     return open_answered(session, &response, err);
 }
 
@@ -191,16 +208,10 @@ static int mount_url(const struct registry_session *session, const struct digest
     return rc;
 }
 
-static void set_no_mount(void *arg, struct registry_traits *traits)
-{
-    (void)arg;
-    traits->no_mount = true;
-}
-
 static bool is_asked_for_mounts(const struct registry_session *session)
 {
     const struct registry *registry = session->registry;
-    return !registry_pool_traits(registry->pool, registry->base).no_mount;
+    return !session->mount_failed && !registry_pool_traits(registry->pool, registry->base).no_mount;
 }
 
 /* Whether the registry has failed at the mount itself: to say when to come back is no failure, and
@@ -215,15 +226,13 @@ static bool has_failed(const struct registry_http_response *response)
 static int try_mount_once(struct registry_session *session, const struct registry_call *call,
                           int *failed, struct registry_http_response *ret, struct err *err)
 {
-    const struct registry *registry = session->registry;
     const struct registry_waiter waiter = {
         .progress = session->progress, .arg = session->arg, .total = session->total};
     int rc = registry_call_perform(session->registry, call, ret, err);
     bool lost = rc < 0 && registry_retry_is_lost(err);
     if (!lost && (rc < 0 || !has_failed(ret)))
         return rc;
-    if (!lost && ++*failed == MOUNT_TRIES)
-        registry_pool_learn(registry->pool, registry->base, set_no_mount, NULL);
+    session->mount_failed = !lost && ++*failed == MOUNT_TRIES;
     if (!is_asked_for_mounts(session))
         return 0;
     err_clear(err);

@@ -46,6 +46,7 @@ struct registry_session {
     bool used;            /* the registry has taken a chunk in this session */
     bool broken;          /* a body broke off in it, or it is another process's */
     bool refused;         /* the registry refused it for good */
+    bool mount_failed;    /* a mount, by a 5xx, and nothing was opened since */
     bool doubted;         /* other bytes arrived than were sent, in this or an earlier session */
 
     uint64_t sent; /* bytes of bodies that went out, of all sessions */
@@ -89,8 +90,9 @@ struct registry_session_body {
 int registry_session_open(struct registry_session *session, struct err *err);
 /* Asks for a blob from another repository: 1 when it is there now, 0 when not, whatever the reason:
  * it only saves work, and so has a patience of its own, and after a 5xx one more attempt alone. A
- * registry that fails both is asked for no mount for as long as its traits are remembered
- * (registry_pool.h). It may have opened a session, or not. Fails when the end is asked for. */
+ * registry that fails both and opens a session right after that is asked for no mount for as long
+ * as its traits are remembered (registry_pool.h): one that is being started would fail at that,
+ * too. It may have opened a session, or not. Fails when the end is asked for. */
 int registry_session_mount(struct registry_session *session, const struct digest *digest,
                            const char *from, struct registry_retry *retry, struct err *err);
 /* Takes up a session that another attempt opened; its address is checked as one from outside. */

@@ -281,9 +281,9 @@ static int record_release(struct node *node, char *object, const json_t *params,
     return catalog_job_add(node->catalog, &job, &existing, err);
 }
 
-/* `key` may be NULL: it is another job each time. */
-static int submit_release(struct node *node, char *object, const char *key, const json_t *params,
-                          struct err *err)
+/* `object` and `key` may be NULL: it excludes no other one, and is another job each time. */
+static int submit_release(struct node *node, const char *object, const char *key,
+                          const json_t *params, struct err *err)
 {
     cleanup_free char *id = NULL;
     const struct job_request request = {
@@ -342,21 +342,18 @@ static int is_own(struct node *node, const char *volume, const char *checkpoint,
     return rc <= 0 ? rc : strcmp(row.volume, volume) == 0;
 }
 
-/* With an object of its own, as the volume may go before that job has ended. One that an earlier
- * attempt has left waits for the same. */
+/* Without an object, as the volume may go before that job has ended, and an earlier attempt may
+ * have left one that is about to give up. */
 void workspace_fork_let_go(struct node *node, const char *volume)
 {
-    char object[WORKSPACE_OBJECT_MAX];
     struct err why = ERR_INIT;
     cleanup_json json_t *params = NULL;
     cleanup_catalog_line struct catalog_line line = {0};
-    (void)snprintf(object, sizeof object, "volume:%s:put-back", volume);
     int rc = catalog_line_get(node->catalog, volume, &line, &why);
     if (rc == 0)
         rc = release_of(volume, &line, &params, &why);
     int own = rc == 1 ? is_own(node, volume, line.parent, &why) : 0;
     if (rc == 1 && own == 0)
-        rc = submit_release(node, object, NULL, params, &why);
-    if (why.code != ERR_CONFLICT)
-        tell_held(volume, own < 0 ? own : rc, &why);
+        rc = submit_release(node, NULL, NULL, params, &why);
+    tell_held(volume, own < 0 ? own : rc, &why);
 }

@@ -59,8 +59,7 @@ static bool is_of_varved(pid_t pid)
            (strncmp(its_name, "/varve-", 7) == 0 && strcmp(its_name, "/varve-init") != 0);
 }
 
-/* A call of this very process, such as a look at how full the file system is: it ends by itself. */
-static bool is_own_call(pid_t pid)
+bool workspace_kill_is_own_call(pid_t pid)
 {
     char path[32];
     char text[256];
@@ -92,7 +91,7 @@ static int count_one(void *arg, pid_t pid, int pidfd, struct err *err)
     struct look *look = arg;
     (void)pidfd;
     bool peer = pid == job_peer(look->job);
-    if (peer || pid == 1 || (is_of_varved(pid) && !is_own_call(pid)))
+    if (peer || pid == 1 || (is_of_varved(pid) && !workspace_kill_is_own_call(pid)))
         return fail_protected(look->name, pid, peer, err);
     return 0;
 }

@@ -24,6 +24,9 @@ enum {
     WORKSPACE_KILL_SHOWN = 1000,
 };
 
+/* Whether a process is a call, or a tool, of this very one (deadline_child.h): it ends by itself.
+ */
+bool workspace_kill_is_own_call(pid_t pid);
 /* Unmounts what the row says is mounted; the caller has the claim. `killed` (an array; its owner is
  * the caller) gets {"pid", "name"} of each; NULL: nobody is killed. Whoever cancels the job ends
  * its waits. */

@@ -186,14 +186,26 @@ static int revive(struct job *job, const struct catalog_workspace *row, struct e
     return workspace_revive(job_node(job), row, NULL, err);
 }
 
+/* Whether somebody may use it, though it is not mounted where it should be: nobody takes it from
+ * him for a job that was cancelled. */
+static bool lives(struct node *node, const struct catalog_workspace *row)
+{
+    struct volume_status status = {0};
+    struct err ignored = ERR_INIT;
+    return workspace_status(node, row, &status, &ignored) < 0 ||
+           ((status.attached || status.detaching) && !status.dead);
+}
+
 /* The wish was there before: this job's own, cut short by a kill, or one that is fulfilled, or was
- * until something died. Whoever cancels the job does not want it any more, in either case. */
+ * until something died. Whoever cancels the job does not want what is dead any more; what lives is
+ * as it was. */
 static int repeat(struct job *job, const struct catalog_workspace *row, struct err *err)
 {
     if (row->mount.state == CATALOG_MOUNT_MOUNTING && job_is_repeated(job))
         return fulfil(job, row->name, false, err);
+    bool lived = lives(job_node(job), row);
     int rc = revive(job, row, err);
-    if (rc < 0 && err->code == ERR_CANCELLED)
+    if (rc < 0 && err->code == ERR_CANCELLED && !lived)
         undo(job_node(job), row, err);
     return rc < 0 ? rc : 0;
 }

@@ -250,6 +250,8 @@ static int keep(struct rollback *rollback, struct err *err)
     if (rc == 0) /* what it stands on is another checkpoint then */
         workspace_fork_let_go(node, rollback->row.volume.id);
     if (rc == 0)
+        rc = FAULT_POINT("rollback.let-go", err);
+    if (rc == 0)
         rc = catalog_begin(node->catalog, err);
     if (rc < 0)
         return rc;

@@ -3,14 +3,20 @@
 #include "catalog_event.h"
 #include "fault.h"
 #include "log.h"
+#include "volume_holders.h"
 #include "volumes_epoch.h"
 #include "workspace.h"
 #include "workspace_epoch.h"
 #include "workspace_fetch.h"
 #include "workspace_fork.h"
+#include "workspace_kill.h"
 #include "workspace_view.h"
 
 #include <string.h>
+
+enum {
+    HELD_DETACH_MS = 500,
+};
 
 int workspace_job_name(struct job *job, const char **ret, struct err *err)
 {
@@ -326,17 +332,37 @@ int workspace_detach(struct node *node, const char *id, int wait_ms, struct err 
     return rc < 0 ? rc : volumes_detach(node->volumes, id, wait_ms, err);
 }
 
+/* Whether anybody but this daemon's own calls holds the device, or that cannot be seen. */
+static bool is_used(struct node *node, const char *id)
+{
+    struct volume_status status = {0};
+    struct volume_holders holders = {.text = ""};
+    if (volumes_status(node->volumes, id, &status, NULL) < 0)
+        return true;
+    if (status.device_dev == 0)
+        return false;
+    if (volume_holders_find(status.device_dev, &holders, NULL) < 0)
+        return true;
+    int own = 0;
+    for (int i = 0; i < holders.shown && i < holders.open; i++)
+        own += workspace_kill_is_own_call(holders.pids[i]);
+    return holders.kernel > 0 || holders.namespaces > 0 || holders.open > own;
+}
+
 int workspace_take_back(struct node *node, const char *id, struct err *err)
 {
     struct err why = ERR_INIT;
-    int rc = workspace_detach(node, id, WORKSPACE_DETACH_MS, &why);
+    /* A call of ours that waits for the remote does not let go by being waited for. */
+    const int wait_ms = waits_for_remote(node, id) ? HELD_DETACH_MS : WORKSPACE_DETACH_MS;
+    int rc = workspace_detach(node, id, wait_ms, &why);
     if (rc == 0)
         return 0;
     /* Closing it needs the room that is missing, and nobody has written anything. */
     if (why.code == ERR_NO_SPACE)
         return volumes_discard(node->volumes, id, err);
     /* Who looked at it waits for the remote, cannot be ended, and holds the device. */
-    if (why.code == ERR_CONFLICT && waits_for_remote(node, id)) {
+    if (why.code == ERR_CONFLICT && waits_for_remote(node, id) && !is_used(node, id) &&
+        workspace_check_views(node, id, NULL) == 0) {
         volumes_cut(node->volumes, id);
         return volumes_abandon(node->volumes, id, NULL, false, err);
     }

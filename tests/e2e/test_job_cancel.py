@@ -133,6 +133,7 @@ def test_a_sync_that_waits(scratch):
     node.ok("workspace", "create", "w", "--size", "256M")
     node.ok("workspace", "checkpoint", "w")
     node.ok("workspace", "mount", "w", path)
+    time.sleep(2)  # until the limit holds, which is set once a second
     data = os.urandom(40 * MIB)
     for verb in (("checkpoint", "w"), ("rollback", "w", "1")):
         with open(f"{path}/file", "wb") as f:

@@ -137,7 +137,7 @@ def test_holds(scratch):
     """A fork lets go of its source's checkpoint when it was put back to one of its own, not before; killed or not."""
     node = scratch.node("n1").start()
     site = two_states(node)
-    points = ["", "rollback.begun", "rollback.exchanged", "rollback.recorded"]
+    points = ["", "rollback.let-go", "rollback.begun", "rollback.exchanged", "rollback.recorded"]
     for number, point in enumerate(points):
         name = f"f{number}"
         node.ok("workspace", "create", name, "--from", "w@1")

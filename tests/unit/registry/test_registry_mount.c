@@ -144,6 +144,22 @@ static void mounts_that_fail_are_learned(void **state)
     }
 }
 
+/* One that is being started fails at all. */
+static void a_registry_that_is_away_for_a_moment(void **state)
+{
+    struct fake_fixture *fixture = *state;
+    static const char *const from[] = {"other/n"};
+    fake_fixture_config(fixture, "{}");
+    (void)fake_fixture_pushed(fixture, "from", "other/n", large, 2000);
+    fake_fixture_config(fixture, "{'rules':[{'method':'POST','nth':1,'times':3,'status':503}]}");
+    struct remote_upload upload = {.mount_from = from, .mount_count = 1};
+    assert_int_equal(fake_fixture_push(fixture, "to/n", large, 1000, &upload, NULL), 0);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_SENT);
+    upload = (struct remote_upload){.mount_from = from, .mount_count = 1};
+    assert_int_equal(fake_fixture_push(fixture, "to/n", large, 2000, &upload, NULL), 0);
+    assert_int_equal(upload.outcome, REMOTE_BLOB_MOUNTED);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, fake_fixture_setup, fake_fixture_teardown)
 
 int main(void)
@@ -152,6 +168,7 @@ int main(void)
         test(mounts_are_tried),
         test(mounts_that_fail),
         test(mounts_that_fail_are_learned),
+        test(a_registry_that_is_away_for_a_moment),
     };
     large = fake_fixture_large();
     return large ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
