@@ -269,19 +269,21 @@ static int check_now(void *arg, struct err *err)
 static int view_now(struct api_request *request, const json_t *params, const char *path,
                     struct api_reply *reply, struct err *err)
 {
-    const char *consistency = json_string_value(json_object_get(params, "consistency"));
+    struct workspace_stillness ignored;
     char name[WORKSPACE_NAME_MAX];
     char object[WORKSPACE_OBJECT_MAX];
     struct id job_id;
-    int rc = workspace_now_check(consistency, err);
+    int rc = workspace_consistency_read(params, &ignored, err);
     if (rc == 0)
         rc = id_new("j", &job_id, err);
     if (rc < 0)
         return rc;
     workspace_now_name(request->arg, job_id.s, name);
     (void)snprintf(object, sizeof object, "workspace:%s", name);
-    cleanup_json json_t *body = json_pack("{s:s, s:s, s:s*}", "workspace", request->arg, "path",
-                                          path, "consistency", consistency);
+    cleanup_json json_t *body =
+        json_pack("{s:s, s:s, s:O*, s:O*}", "workspace", request->arg, "path", path, "consistency",
+                  json_object_get(params, "consistency"), "freeze_budget_ms",
+                  json_object_get(params, "freeze_budget_ms"));
     if (!body)
         return err_fail(err, ERR_INVALID, "%s is not UTF-8", path);
     struct workspace_request wanted = {
@@ -308,7 +310,8 @@ int api_workspaces_view(struct api_request *request, struct api_reply *reply, st
 {
     static const struct api_member members[] = {{"checkpoint", API_STRING, true, FROM_MAX},
                                                 {"path", API_STRING, true, PATH_MAX - 1},
-                                                {"consistency", API_STRING, false, 0}};
+                                                {"consistency", API_STRING, false, 16},
+                                                {"freeze_budget_ms", API_INTEGER, false, 0}};
     cleanup_json json_t *params = NULL;
     cleanup_free char *path = NULL;
     cleanup_free char *name = NULL;
@@ -320,7 +323,7 @@ int api_workspaces_view(struct api_request *request, struct api_reply *reply, st
     bool now = strcmp(checkpoint, WORKSPACE_NOW_WORD) == 0;
     if (now)
         rc = id_check(request->arg, "workspace name", err);
-    else if (json_object_get(params, "consistency"))
+    else if (json_object_get(params, "consistency") || json_object_get(params, "freeze_budget_ms"))
         rc = fail_consistency(err);
     else
         rc = workspace_view_find(request->node, request->arg, checkpoint, &name, &from, err);

@@ -63,15 +63,15 @@ extern const struct job_kind workspace_resize_job;
 extern const struct job_kind workspace_rm_job;
 
 /* The document for the API: name, view_of (the workspace that a view shows, else null), id,
- * state (creating, detached, attached, mounted, detaching, fenced, dead, removing), size, stored (bytes on the host's disk), filesystem {size, used, free,
- * inodes, inodes_used} (null when not mounted), path (where it is or is to be mounted, else null),
- * read_only, device (null when there is none), worker {pid, starts, locked, direct, resends,
- * locked_bytes} (null when not attached), waiting {requests, seconds}, lazy (some of it is in the
- * remote alone), fetch {absent, fetched (bytes), waiting (reads), seconds (for how long nothing
- * comes although reads wait), why} (null when not lazy), token (fencing token; null: none was
- * given), signed (made of a checkpoint: whether this node has the cluster's key, without which
- * nobody has checked who made that; else null), incident {when, what} (null: none), created. Caller
- * owns it. NULL with err set. */
+ * state (creating, detached, attached, mounted, detaching, fenced, dead, removing), size, stored
+ * (bytes on the host's disk), filesystem {size, used, free, inodes, inodes_used} (null when not
+ * mounted), path (where it is or is to be mounted, else null), read_only, device (null when there
+ * is none), worker {pid, starts, locked, direct, resends, locked_bytes} (null when not attached),
+ * waiting {requests, seconds}, lazy (some of it is in the remote alone), fetch {absent, fetched
+ * (bytes), waiting (reads), seconds (for how long nothing comes although reads wait), why} (null
+ * when not lazy), token (fencing token; null: none was given), signed (made of a checkpoint:
+ * whether this node has the cluster's key, without which nobody has checked who made that; else
+ * null), incident {when, what} (null: none), created. Caller owns it. NULL with err set. */
 json_t *workspace_json(struct node *node, const struct catalog_workspace *workspace,
                        struct err *err);
 /* The same of many, which costs little more than that of one: ret[i] of workspaces[i], or NULL with

@@ -17,7 +17,7 @@ enum {
 struct work {
     struct job *job;
     const char *source; /* name */
-    bool sync;
+    struct workspace_stillness how;
     struct catalog_workspace row; /* of the source */
     struct catalog_line line;
 };
@@ -35,14 +35,6 @@ void workspace_now_name(const char *workspace, const char *job, char ret[WORKSPA
     const char *digits = strchr(job, '-');
     (void)snprintf(ret, WORKSPACE_NAME_MAX, "%s@" WORKSPACE_NOW_WORD "-%.*s",
                    name ? name + 1 : workspace, (int)NAME_DIGITS, digits ? digits + 1 : job);
-}
-
-int workspace_now_check(const char *consistency, struct err *err)
-{
-    if (!consistency || strcmp(consistency, "sync") == 0 || strcmp(consistency, "none") == 0)
-        return 0;
-    return err_fail(err, ERR_INVALID, "the consistency of a view is sync or none, not '%s'",
-                    consistency);
 }
 
 static int read_source(struct work *work, struct err *err)
@@ -70,14 +62,26 @@ static int check_same(const struct work *work, const struct workspace_creation *
     return rc;
 }
 
+/* What helps where as many are open as can be. */
+static void hint_at_views(struct node *node, const char *source, struct err *err)
+{
+    uint64_t tokens[LIVE_MAP_SLOTS];
+    if (volumes_epoch_views(node->volumes, source, tokens) >= LIVE_EPOCHS_VIEWS_MAX)
+        err_hint(err, "unmount a view of it that is not needed any more");
+}
+
 static int cut(struct work *work, struct node *node, const struct workspace_creation *creation,
                struct volumes_epoch *ret, struct err *err)
 {
-    int rc =
-        volumes_epoch_cut(node->volumes, creation->view_of, workspace_epoch_token(creation->volume),
-                          LIVE_USE_VIEW, work->sync ? work->row.mount.path : NULL, ret, err);
+    const char *id = creation->view_of;
+    const char *path = work->how.consistency == WORKSPACE_NONE ? NULL : work->row.mount.path;
+    const uint64_t token = workspace_epoch_token(creation->volume);
+    int rc = work->how.consistency == WORKSPACE_FREEZE
+                 ? volumes_epoch_cut_frozen(node->volumes, id, token, LIVE_USE_VIEW, path,
+                                            work->how.freeze_budget_ms, ret, err)
+                 : volumes_epoch_cut(node->volumes, id, token, LIVE_USE_VIEW, path, ret, err);
     if (rc < 0)
-        err_hint(err, "unmount a view of it that is not needed any more");
+        hint_at_views(node, id, err);
     return rc == 0 ? FAULT_POINT("view.cut", err) : rc;
 }
 
@@ -143,16 +147,16 @@ static int make_view(struct work *work, const char *name, struct err *err)
 }
 
 int workspace_now_open(struct job *job, const char *workspace, const char *path,
-                       const char *consistency, struct workspace_now *ret, struct err *err)
+                       const struct workspace_stillness *how, struct workspace_now *ret,
+                       struct err *err)
 {
     struct node *node = job_node(job);
     struct workspace_now now;
     cleanup_catalog_workspace struct catalog_workspace row = {0};
-    cleanup_work struct work work = {
-        .job = job, .source = workspace, .sync = !consistency || strcmp(consistency, "sync") == 0};
+    cleanup_work struct work work = {.job = job, .source = workspace, .how = *how};
     workspace_now_name(workspace, job_id(job), now.name);
-    int rc = workspace_now_check(consistency, err);
-    int found = rc < 0 ? rc : workspace_find(node, now.name, &row, err);
+    int rc = 0;
+    int found = workspace_find(node, now.name, &row, err);
     if (found < 0)
         return found;
     if (!found || row.volume.state == CATALOG_VOLUME_CREATING)
@@ -192,15 +196,15 @@ static int run(struct job *job, json_t **ret_result, struct err *err)
     static const char what[] = "the request for a view";
     const char *workspace = NULL;
     const char *path = NULL;
-    const char *consistency = NULL;
+    struct workspace_stillness how;
     struct workspace_now now = {.name = ""};
     int rc = json_doc_get_str(job_params(job), "workspace", what, &workspace, err);
     if (rc == 0)
         rc = json_doc_get_str(job_params(job), "path", what, &path, err);
     if (rc == 0)
-        rc = json_doc_opt_str(job_params(job), "consistency", what, &consistency, err);
+        rc = workspace_consistency_read(job_params(job), &how, err);
     if (rc == 0)
-        rc = workspace_now_open(job, workspace, path, consistency, &now, err);
+        rc = workspace_now_open(job, workspace, path, &how, &now, err);
     return rc == 0 ? workspace_job_result(job, now.name, ret_result, err) : rc;
 }
 

@@ -1,12 +1,12 @@
 /* workspace_now.h - what a mounted workspace is at this moment, to look at.
  *
- *   "workspace.now"  {"workspace": "NAME", "path", "consistency"?}
+ *   "workspace.now"  {"workspace": "NAME", "path", "consistency"?, "freeze_budget_ms"?}
  *
  * A view of an open epoch: a workspace of its own, "NAME@now-" and six hex digits of its job's ID,
  * mounted read-only. It needs no remote and no checkpoint: the source is cut (workspace_epoch.h),
  * and the view's volume, made in milliseconds, brings what is read from there. ext4 replays its
- * journal in the view, which writes to the view alone. `consistency` is that of the cut: "sync"
- * (what was written before is there) or "none" (what a power cut would leave).
+ * journal in the view, which writes to the view alone. `consistency` is that of the cut
+ * (workspace_consistency.h).
  *
  * Limits: LIVE_EPOCHS_VIEWS_MAX views of one workspace at a time, one more is ERR_CONFLICT. While
  * one is open, whatever is written to the source for the first time since its cut is set aside
@@ -23,6 +23,7 @@
 #pragma once
 
 #include "engine.h"
+#include "workspace_consistency.h"
 #include "workspace_internal.h"
 
 extern const struct job_kind workspace_now_job;
@@ -32,9 +33,6 @@ extern const struct job_kind workspace_now_job;
 /* The name of the view that a job makes. `workspace` may be a run's ("run:ID"): without that word.
  */
 void workspace_now_name(const char *workspace, const char *job, char ret[WORKSPACE_NAME_MAX]);
-/* ERR_INVALID: it is no level of a cut for a view. NULL: the default. */
-int workspace_now_check(const char *consistency, struct err *err);
-
 struct workspace_now {
     char name[WORKSPACE_NAME_MAX]; /* of the view; "": there is none */
 };
@@ -43,6 +41,7 @@ struct workspace_now {
  * of the job has opened it; a failure leaves none. ERR_CONFLICT: it is not mounted, or as many are
  * open as can be. */
 int workspace_now_open(struct job *job, const char *workspace, const char *path,
-                       const char *consistency, struct workspace_now *ret, struct err *err);
+                       const struct workspace_stillness *how, struct workspace_now *ret,
+                       struct err *err);
 /* Unmounts and removes it. ERR_CONFLICT names who uses it. */
 int workspace_now_close(struct job *job, const struct workspace_now *now, struct err *err);

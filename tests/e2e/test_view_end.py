@@ -82,8 +82,13 @@ def test_source_goes(scratch):
     node.fails(2, "workspace", "mount", "w@1", path, "--consistency", "none")
     site.mount()
     node.fails(2, "workspace", "mount", "w@now", path, "--consistency", "most")
-    view(node, scratch, "v", "w", "--consistency", "none")
-    node.ok("workspace", "unmount", views_of(node)[0])
+    for level in ("none", "freeze"):
+        run(["sync", "-f", site.path])
+        wanted = tree(site.path)
+        path, _ = view(node, scratch, "v", "w", "--consistency", level)
+        check_equal(tree(path), wanted, f"tree of a view with {level}")
+        node.ok("workspace", "unmount", views_of(node)[0])
+        change(site.path, 9)
     site.fsck()
 
 
