@@ -95,12 +95,6 @@ void node_close(struct node *node); /* NULL is fine; the engine has been stopped
  * catalog is the truth, so a failure harms nothing but those tools until the next call. */
 int node_sync_index(struct node *node, struct err *err);
 
-/* Durably takes `name` out of one of the data directory's folders ("runs", "layers") into DATA/tmp,
- * under a name of its own: the first half of a removal. Returns 1, 0 when there was none, or
- * -errno. */
-int node_move_away(struct node *node, int folder_fd, const char *folder, const char *name,
-                   char temp[32], struct err *err);
-
 /* A file of this size, DATA/reserve, is kept so that a full disk can be emptied: also a removal has
  * to be written to the catalog first, and runs share the disk with it. */
 enum {

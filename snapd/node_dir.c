@@ -212,27 +212,3 @@ int node_dir_check_catalog(int data_fd, const char *path, struct err *err)
     }
     return 0;
 }
-
-int node_move_away(struct node *node, int folder_fd, const char *folder, const char *name,
-                   char temp[32], struct err *err)
-{
-    struct stat st;
-    int rc = publish_temp_name(temp, err);
-    if (rc < 0)
-        return rc;
-    if (renameat(folder_fd, name, node->temp_fd, temp) < 0) {
-        int num = errno;
-        if (num != ENOENT)
-            return err_errno(err, num, "cannot move %s/%s away", folder, name);
-        if (fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-            return 0;
-        /* The kernel says the same of a target directory that somebody has deleted. */
-        rc = err_fail(err, ERR_IO, "cannot move %s/%s away: %s/tmp was deleted", folder, name,
-                      node->data_dir);
-        err_hint(err, "restart varved, which makes it again");
-        return rc;
-    }
-    if (fsync(folder_fd) < 0 || fsync(node->temp_fd) < 0)
-        return err_errno(err, errno, "cannot sync the removal of %s/%s", folder, name);
-    return 1;
-}

@@ -56,7 +56,9 @@ static int check_path(struct catalog *catalog, const char *path, struct err *err
                                "SELECT CASE path WHEN ?1 THEN 'is the place of the '"
                                " ELSE 'holds or lies in ' || path || ', the place of the ' END"
                                " || coalesce((SELECT 'workspace ' || name FROM workspaces"
-                               " WHERE workspaces.volume = mounts.volume), 'volume ' || volume)"
+                               " WHERE workspaces.volume = mounts.volume),"
+                               " (SELECT 'run ' || id FROM runs WHERE runs.volume = mounts.volume),"
+                               " 'volume ' || volume)"
                                " FROM mounts WHERE run IS NULL AND (path = ?1"
                                " OR substr(?1, 1, length(path) + 1) = path || '/'"
                                " OR substr(path, 1, length(?1) + 1) = ?1 || '/') LIMIT 1",

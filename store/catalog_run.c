@@ -29,6 +29,7 @@ void catalog_run_free(struct catalog_run *run)
     free(run->image);
     free(run->image_name);
     free(run->upper);
+    free(run->volume);
     free(run->job_id);
     *run = (struct catalog_run){0};
 }
@@ -52,15 +53,15 @@ static const struct catalog_states states = {"run",
                                              "UPDATE runs SET state = ?, state_ns = ? WHERE id = ?",
                                              fail_missing};
 
-#define RUN_COLUMNS "id, state, image, image_name, upper, token, job, created_ns"
+#define RUN_COLUMNS "id, state, image, image_name, upper, volume, token, job, created_ns"
 
 static int read_run(struct catalog_stmt *stmt, void *ret, struct err *err)
 {
     struct catalog_run *run = ret;
     int state = 0;
-    int rc = catalog_stmt_read(stmt, err, "swsssisi", &run->id, &states.words, &state, &run->image,
-                               &run->image_name, &run->upper, &run->token, &run->job_id,
-                               &run->created_ns);
+    int rc = catalog_stmt_read(stmt, err, "swssssisi", &run->id, &states.words, &state, &run->image,
+                               &run->image_name, &run->upper, &run->volume, &run->token,
+                               &run->job_id, &run->created_ns);
     run->state = (enum catalog_run_state)state;
     return rc;
 }
@@ -85,10 +86,12 @@ static int add_run(struct catalog *catalog, const struct catalog_run *run, struc
     if (rc < 0)
         return rc;
     rc = catalog_stmt_run(catalog, err,
-                          "INSERT INTO runs (id, state, state_ns, image, image_name, upper, token,"
-                          " job, created_ns) VALUES (?, 'creating', ?, ?, ?, ?, ?, ?, ?)",
-                          "sisssisi", run->id, now, run->image, run->image_name, run->upper,
-                          run->token, run->job_id, run->created_ns ? run->created_ns : now);
+                          "INSERT INTO runs (id, state, state_ns, image, image_name, upper, volume,"
+                          " token, job, created_ns)"
+                          " VALUES (?, 'creating', ?, ?, ?, ?, ?, ?, ?, ?)",
+                          "sissssisi", run->id, now, run->image, run->image_name, run->upper,
+                          run->volume, run->token, run->job_id,
+                          run->created_ns ? run->created_ns : now);
     return rc < 0 ? rc : 0;
 }
 

@@ -25,7 +25,8 @@ struct catalog_run {
     enum catalog_run_state state;
     char *image;        /* digest of the image it was made from */
     char *image_name;   /* what the user said, for people */
-    char *upper;        /* kind of writable layer: "plain" */
+    char *upper;        /* kind of writable layer: "plain", "volume" */
+    char *volume;       /* that it lies on; NULL: none */
     int64_t token;      /* fencing token; 0 when none was given */
     char *job_id;       /* job that made it */
     int64_t created_ns; /* 0 in add: now */
@@ -35,8 +36,8 @@ const char *catalog_run_state_name(enum catalog_run_state state);
 
 void catalog_run_free(struct catalog_run *run);
 #define cleanup_catalog_run cleanup_with(catalog_run_free)
-/* Adds a run in state creating. ERR_EXISTS when the ID is taken; ERR_NOT_FOUND when the image is
- * not there. */
+/* Adds a run in state creating. Its volume has its row already. ERR_EXISTS when the ID is taken;
+ * ERR_NOT_FOUND when the image is not there. */
 int catalog_run_add(struct catalog *catalog, const struct catalog_run *run, struct err *err);
 int catalog_run_get(struct catalog *catalog, const char *id, struct catalog_run *ret,
                     struct err *err);
@@ -52,5 +53,6 @@ int catalog_run_set_state(struct catalog *catalog, const char *id, enum catalog_
  * image is not there, ERR_CONFLICT in another state. */
 int catalog_run_set_image(struct catalog *catalog, const char *id, const char *image,
                           const char *image_name, struct err *err);
-/* Removes the row of a run in state removing or creating; ready is ERR_CONFLICT. */
+/* Removes the row of a run in state removing or creating; ready is ERR_CONFLICT. That of its volume
+ * stays. */
 int catalog_run_remove(struct catalog *catalog, const char *id, struct err *err);

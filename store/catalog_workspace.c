@@ -35,7 +35,10 @@ static int read_name(struct catalog_stmt *stmt, void *ret, struct err *err)
 static const struct catalog_rows name_rows = {sizeof(struct catalog_workspace), read_name,
                                               free_workspace};
 
-#define COLUMNS "name, volume, node, created_ns"
+#define NAMED "SELECT name, volume, node, created_ns FROM workspaces"
+#define OF_RUNS                                                                                    \
+    "SELECT '" CATALOG_WORKSPACE_OF_RUN "' || id, volume, '', created_ns FROM runs"                \
+    " WHERE volume IS NOT NULL"
 
 static int read_rest(struct catalog *catalog, struct catalog_workspace *workspace, struct err *err)
 {
@@ -55,7 +58,11 @@ int catalog_workspace_get(struct catalog *catalog, const char *name, struct cata
     struct catalog_workspace workspace = {0};
     catalog_scope_read(catalog, &scope);
     int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT " COLUMNS " FROM workspaces WHERE name = ?", "s", name);
+                                NAMED " WHERE name = ?1 UNION ALL " OF_RUNS
+                                      " AND id = substr(?1, length('" CATALOG_WORKSPACE_OF_RUN
+                                      "') + 1) AND substr(?1, 1, length('" CATALOG_WORKSPACE_OF_RUN
+                                      "')) = '" CATALOG_WORKSPACE_OF_RUN "'",
+                                "s", name);
     if (rc == 0)
         rc = catalog_stmt_record(&stmt, &name_rows, &workspace, err);
     if (rc == 0)
@@ -74,8 +81,11 @@ int catalog_workspace_name(struct catalog *catalog, const char *volume, char **r
 {
     cleanup_catalog_scope struct catalog_scope scope = {0};
     catalog_scope_read(catalog, &scope);
-    return catalog_stmt_text(catalog, ret, err, "SELECT name FROM workspaces WHERE volume = ?", "s",
-                             volume);
+    return catalog_stmt_text(catalog, ret, err,
+                             "SELECT name FROM workspaces WHERE volume = ?1 UNION ALL"
+                             " SELECT '" CATALOG_WORKSPACE_OF_RUN
+                             "' || id FROM runs WHERE volume = ?1",
+                             "s", volume);
 }
 
 int catalog_workspace_view(struct catalog *catalog, const char *volume, char **ret, struct err *err)
@@ -88,16 +98,15 @@ int catalog_workspace_view(struct catalog *catalog, const char *volume, char **r
                              "s", volume);
 }
 
-int catalog_workspace_list(struct catalog *catalog, struct catalog_workspace **ret,
-                           size_t *ret_count, struct err *err)
+static int list(struct catalog *catalog, const char *sql, struct catalog_workspace **ret,
+                size_t *ret_count, struct err *err)
 {
     cleanup_catalog_scope struct catalog_scope scope = {0};
     cleanup_catalog_stmt struct catalog_stmt stmt = {0};
     void *rows = NULL;
     size_t count = 0;
     catalog_scope_read(catalog, &scope);
-    int rc = catalog_stmt_begin(catalog, &stmt, err,
-                                "SELECT " COLUMNS " FROM workspaces ORDER BY name", "");
+    int rc = catalog_stmt_begin(catalog, &stmt, err, sql, "");
     if (rc == 0)
         rc = catalog_stmt_records(&stmt, &name_rows, &rows, &count, err);
     struct catalog_workspace *workspaces = rows;
@@ -112,6 +121,21 @@ int catalog_workspace_list(struct catalog *catalog, struct catalog_workspace **r
         catalog_workspace_free(&workspaces[i]);
     free(workspaces);
     return rc;
+}
+
+int catalog_workspace_list(struct catalog *catalog, struct catalog_workspace **ret,
+                           size_t *ret_count, struct err *err)
+{
+    return list(catalog, NAMED " ORDER BY name", ret, ret_count, err);
+}
+
+int catalog_workspace_list_all(struct catalog *catalog, struct catalog_workspace **ret,
+                               size_t *ret_count, struct err *err)
+{
+    return list(catalog,
+                "SELECT * FROM (" NAMED " ORDER BY name) UNION ALL SELECT * FROM (" OF_RUNS
+                " ORDER BY id)",
+                ret, ret_count, err);
 }
 
 static int add_workspace(struct catalog *catalog, const char *name, const char *node,

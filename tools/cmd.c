@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "output.h"
+#include "units.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -299,5 +300,16 @@ int cmd_print(struct err *err, const char *fmt, ...)
     int rc = text_escape(text, &line, err);
     if (rc == 0)
         printf("%s\n", buf_str(&line));
+    return rc;
+}
+
+int cmd_add_size(json_t *body, const char *text, struct err *err)
+{
+    uint64_t size = 0;
+    int rc = text ? units_parse_size(text, &size, err) : 0;
+    if (rc == 0 && size > INT64_MAX)
+        rc = err_fail(err, ERR_INVALID, "no volume can have a size of '%.64s'", text);
+    if (rc == 0 && text && json_object_set_new(body, "size", json_integer((json_int_t)size)) < 0)
+        rc = err_fail(err, ERR_INTERNAL, "no memory for a request");
     return rc;
 }

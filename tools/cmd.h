@@ -63,6 +63,8 @@ void cmd_job_free(struct cmd_job *job);
 int cmd_parse_job(struct cmd_context *ctx, const struct opts_option *options, size_t count,
                   size_t words, int argc, const char *const *argv, struct cmd_job *ret,
                   struct err *err);
+/* Adds "size" to a body, of what a person wrote; NULL: nothing. */
+int cmd_add_size(json_t *body, const char *text, struct err *err);
 
 /* Sends a request that makes a job and waits for the job, unless detached. 0 with the job's result
  * (an object; the job's document when it has none; caller owns it), 1 when detached (the job's ID

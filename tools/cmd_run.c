@@ -2,8 +2,8 @@
 #include "cmd.h"
 #include "output.h"
 
-static int create_body(const char *image, const char *id, bool plain_upper, const char *token,
-                       json_t **ret, struct err *err)
+static int create_body(const char *image, const char *id, bool plain_upper, const char *size,
+                       const char *token, json_t **ret, struct err *err)
 {
     cleanup_json json_t *body = json_pack("{s:s, s:s*}", "image", image, "id", id);
     if (!body)
@@ -11,21 +11,25 @@ static int create_body(const char *image, const char *id, bool plain_upper, cons
     if (plain_upper && json_object_set_new(body, "plain_upper", json_true()) < 0)
         return err_fail(err, ERR_INTERNAL, "no memory for a request");
     int rc = cmd_add_token(body, token, err);
-    if (rc < 0)
-        return rc;
-    *ret = steal_ptr(body);
-    return 0;
+    if (rc == 0)
+        rc = cmd_add_size(body, size, err);
+    if (rc == 0)
+        *ret = steal_ptr(body);
+    return rc;
 }
 
 int cmd_run_create(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
     const char *id = NULL;
     const char *token = NULL;
+    const char *size = NULL;
     bool plain_upper = false;
     const struct opts_option options[] = {
         {"--id", OPTS_VALUE, &id, "ID", "ID of the run (one is made up without it)"},
         {"--plain-upper", OPTS_FLAG, &plain_upper, NULL,
-         "write into a plain directory of this node"},
+         "write into a plain directory of this node, not onto a volume"},
+        {"--size", OPTS_VALUE, &size, "SIZE",
+         "of its volume: 64M to 1T, such as 10G (varved's [volume] size without it)"},
         {"--token", OPTS_VALUE, &token, "N", "fencing token of the caller, a number that grows"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
@@ -33,7 +37,7 @@ int cmd_run_create(struct cmd_context *ctx, int argc, const char *const *argv, s
     if (rc != 0)
         return rc < 0 ? rc : 0;
     cleanup_json json_t *body = NULL;
-    rc = create_body(job.words.items[0], id, plain_upper, token, &body, err);
+    rc = create_body(job.words.items[0], id, plain_upper, size, token, &body, err);
     if (rc < 0)
         return rc;
     cleanup_json json_t *run = NULL;
@@ -52,9 +56,15 @@ int cmd_run_create(struct cmd_context *ctx, int argc, const char *const *argv, s
 int cmd_run_ls(struct cmd_context *ctx, int argc, const char *const *argv, struct err *err)
 {
     static const struct output_column columns[] = {
-        {"ID", "id", OUTPUT_TEXT},           {"STATE", "state", OUTPUT_TEXT},
-        {"MOUNTED", "mounted", OUTPUT_TEXT}, {"IMAGE", "image_name", OUTPUT_TEXT},
-        {"DIGEST", "image", OUTPUT_DIGEST},  {"AGE", "created", OUTPUT_AGE},
+        {"ID", "id", OUTPUT_TEXT},
+        {"STATE", "state", OUTPUT_TEXT},
+        {"MOUNTED", "mounted", OUTPUT_TEXT},
+        {"UPPER", "upper", OUTPUT_TEXT},
+        {"SIZE", "volume.size", OUTPUT_SIZE},
+        {"USED", "volume.filesystem.used", OUTPUT_SIZE},
+        {"IMAGE", "image_name", OUTPUT_TEXT},
+        {"DIGEST", "image", OUTPUT_DIGEST},
+        {"AGE", "created", OUTPUT_AGE},
     };
     static const struct cmd_list list = {"/v1/runs", "runs", columns, ARRAY_SIZE(columns)};
     return cmd_list(ctx, &list, argc, argv, err);

@@ -29,6 +29,7 @@ struct run {
     const char *cwd;
     const char *user; /* what the image says; NULL: nothing */
     bool mounted;
+    bool fenced; /* it takes no writes until it was mounted anew */
 };
 
 static void run_free(struct run *run)
@@ -40,6 +41,7 @@ static void run_free(struct run *run)
 static int get_run(struct cmd_context *ctx, const char *id, struct run *ret, struct err *err)
 {
     static const char what[] = "the document of the run";
+    const char *state = NULL;
     struct run run = {.cwd = "/"};
     int rc = client_get(&ctx->client, "/v1/runs/", id, false, &run.document, err);
     if (rc == 0)
@@ -56,6 +58,9 @@ static int get_run(struct cmd_context *ctx, const char *id, struct run *ret, str
         rc = json_doc_opt_str(run.document, "user", what, &run.user, err);
     if (rc == 0)
         rc = json_doc_opt_bool(run.document, "mounted", what, &run.mounted, err);
+    if (rc == 0)
+        rc = json_doc_opt_str(run.document, "state", what, &state, err);
+    run.fenced = state && strcmp(state, "fenced") == 0;
     if (rc < 0)
         run_free(&run);
     else
@@ -218,7 +223,7 @@ static int execute(struct cmd_context *ctx, const char *id, const struct exec_op
     cleanup_run struct run run = {0};
     cleanup_with(person_free) struct person person = {.document = NULL};
     int rc = get_run(ctx, id, &run, err);
-    if (rc == 0 && !run.mounted)
+    if (rc == 0 && (!run.mounted || run.fenced))
         rc = cmd_run_need_mount(ctx, id, err);
     if (rc < 0)
         return rc;

@@ -3,16 +3,22 @@
 #include "cmd_run.h"
 #include "output.h"
 
+#include <string.h>
+
 int cmd_run_need_mount(struct cmd_context *ctx, const char *id, struct err *err)
 {
     const struct cmd_job_options job = {.detach = false};
     cleanup_json json_t *run = NULL;
     cleanup_json json_t *result = NULL;
+    const char *state = NULL;
     bool mounted = true; /* a run that is being made or removed: what follows says so */
     int rc = client_get(&ctx->client, "/v1/runs/", id, false, &run, err);
     if (rc == 0)
         rc = json_doc_opt_bool(run, "mounted", "the document of the run", &mounted, err);
-    if (rc < 0 || mounted)
+    if (rc == 0)
+        rc = json_doc_opt_str(run, "state", "the document of the run", &state, err);
+    /* One whose volume was fenced takes no writes until it was mounted anew. */
+    if (rc < 0 || (mounted && (!state || strcmp(state, "fenced") != 0)))
         return rc;
     return cmd_submit_verb(ctx, "/v1/runs/", id, "mount", NULL, &job, &result, err);
 }

@@ -3,8 +3,6 @@
 #include "cmd.h"
 #include "output.h"
 
-#include "units.h"
-
 #include <string.h>
 
 #define WORKSPACES "/v1/workspaces/"
@@ -23,18 +21,6 @@ static int report(struct cmd_context *ctx, int rc, const json_t *workspace, stru
                      cmd_text(workspace, "state"),
                      text_size(json_integer_value(json_object_get(workspace, "size"))).s,
                      path ? "  " : "", path ? path : "");
-}
-
-/* Adds "size" to a body, of what a person wrote. */
-static int add_size(json_t *body, const char *text, struct err *err)
-{
-    uint64_t size = 0;
-    int rc = text ? units_parse_size(text, &size, err) : 0;
-    if (rc == 0 && size > INT64_MAX)
-        rc = err_fail(err, ERR_INVALID, "no workspace can have a size of '%.64s'", text);
-    if (rc == 0 && text && json_object_set_new(body, "size", json_integer((json_int_t)size)) < 0)
-        rc = err_fail(err, ERR_INTERNAL, "no memory for a request");
-    return rc;
 }
 
 int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *argv,
@@ -58,7 +44,7 @@ int cmd_workspace_create(struct cmd_context *ctx, int argc, const char *const *a
     cleanup_json json_t *body = json_pack("{s:s}", "name", job.words.items[0]);
     if (!body)
         return err_fail(err, ERR_INVALID, "the name is not UTF-8");
-    rc = add_size(body, size, err);
+    rc = cmd_add_size(body, size, err);
     if (rc == 0 && from && json_object_set_new(body, "from", json_string(from)) < 0)
         rc = err_fail(err, ERR_INVALID, "'%.200s' is not UTF-8", from);
     if (rc == 0)
@@ -185,7 +171,7 @@ int cmd_workspace_resize(struct cmd_context *ctx, int argc, const char *const *a
     cleanup_json json_t *body = json_object();
     if (!body)
         return err_fail(err, ERR_INTERNAL, "no memory for a request");
-    rc = add_size(body, job.words.items[1], err);
+    rc = cmd_add_size(body, job.words.items[1], err);
     if (rc == 0)
         rc = cmd_submit_verb(ctx, WORKSPACES, job.words.items[0], "resize", body, &job.options,
                              &workspace, err);

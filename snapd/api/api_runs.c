@@ -3,6 +3,7 @@
 #include "image_ref.h"
 #include "log.h"
 #include "run.h"
+#include "workspace_create.h"
 
 #include <string.h>
 
@@ -36,12 +37,27 @@ static int check_create(void *arg, struct err *err)
     return rc;
 }
 
+/* How much a volume may have is known before any work; and what the default is, is said. */
+static int check_upper(const struct node *node, json_t *params, struct err *err)
+{
+    uint64_t size;
+    bool plain = json_is_true(json_object_get(params, "plain_upper"));
+    bool has_size = json_object_get(params, "size") != NULL;
+    int rc = has_size ? workspace_create_size(node, params, &size, err) : 0;
+    if (rc == 0 && plain && has_size)
+        rc = err_fail(err, ERR_INVALID, "a run with a plain upper has no volume with a size");
+    if (rc == 0 && json_object_set_new(params, "plain_upper", json_boolean(plain)) < 0)
+        rc = err_fail(err, ERR_INTERNAL, "no memory for the request");
+    return rc;
+}
+
 /* Takes what the client said and brings it into the one form that is recorded. */
 static int create_params(struct api_request *request, json_t **ret, struct err *err)
 {
     static const struct api_member members[] = {{"image", API_STRING, true, 0},
                                                 {"id", API_STRING, false, 0},
                                                 {"plain_upper", API_BOOL, false, 0},
+                                                {"size", API_INTEGER, false, 0},
                                                 {"token", API_INTEGER, false, 0}};
     cleanup_json json_t *params = NULL;
     int rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
@@ -51,13 +67,9 @@ static int create_params(struct api_request *request, json_t **ret, struct err *
     rc = id ? id_check(id, "run ID", err) : 0;
     if (rc < 0)
         return rc;
-    if (json_is_false(json_object_get(params, "plain_upper"))) {
-        rc = err_fail(err, ERR_UNSUPPORTED, "this version has no runs on volumes");
-        err_hint(err, "ask with plain_upper true");
+    rc = check_upper(request->node, params, err);
+    if (rc < 0)
         return rc;
-    }
-    if (json_object_set_new(params, "plain_upper", json_true()) < 0)
-        return err_fail(err, ERR_INTERNAL, "no memory for the request");
     *ret = steal_ptr(params);
     return 0;
 }
@@ -91,16 +103,27 @@ int api_runs_create(struct api_request *request, struct api_reply *reply, struct
 }
 
 /* A run that cannot be shown is listed all the same, with the reason. */
-static json_t *listed(struct node *node, const struct catalog_run *run)
+static json_t *listed(const struct catalog_run *run, json_t *json, const struct err *failure)
 {
-    struct err failure = ERR_INIT;
-    json_t *json = run_json(node, run, &failure);
     if (json)
         return json;
-    log_event(LOG_WARN, "run-unreadable", "run", run->id, "error", failure.text, NULL);
+    log_event(LOG_WARN, "run-unreadable", "run", run->id, "error", failure->text, NULL);
     return json_pack("{s:o, s:s, s:o}", "id", api_text(run->id), "state",
                      catalog_run_state_name(run->state), "error",
-                     api_error(err_code_name(failure.code), failure.text, failure.hint));
+                     api_error(err_code_name(failure->code), failure->text, failure->hint));
+}
+
+static int list(struct node *node, const struct catalog_run *runs, size_t count, json_t *ret,
+                struct err *err)
+{
+    cleanup_free json_t **documents = calloc(count + 1, sizeof *documents);
+    cleanup_free struct err *failures = calloc(count + 1, sizeof *failures);
+    if (!documents || !failures)
+        return err_errno(err, ENOMEM, "cannot list the runs");
+    int rc = run_json_each(node, runs, count, documents, failures, err);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        (void)json_array_append_new(ret, listed(&runs[i], documents[i], &failures[i]));
+    return rc;
 }
 
 int api_runs_list(struct api_request *request, struct api_reply *reply, struct err *err)
@@ -110,13 +133,12 @@ int api_runs_list(struct api_request *request, struct api_reply *reply, struct e
     int rc = catalog_run_list(request->node->catalog, &runs, &count, err);
     if (rc < 0)
         return rc;
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) {
-        (void)json_array_append_new(list, listed(request->node, &runs[i]));
+    cleanup_json json_t *documents = json_array();
+    rc = list(request->node, runs, count, documents, err);
+    for (size_t i = 0; i < count; i++)
         catalog_run_free(&runs[i]);
-    }
     free(runs);
-    return api_reply_set(reply, 200, json_pack("{s:o}", "runs", list), err);
+    return rc < 0 ? rc : api_reply_set(reply, 200, json_pack("{s:O}", "runs", documents), err);
 }
 
 int api_runs_get(struct api_request *request, struct api_reply *reply, struct err *err)

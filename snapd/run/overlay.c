@@ -234,6 +234,17 @@ int overlay_unmount(const char *target, struct err *err)
     return err_fail(err, ERR_CONFLICT, "cannot unmount %s: it is in use", target);
 }
 
+int overlay_detach(const char *target, struct err *err)
+{
+    for (;;) {
+        int mounted = look(target, err);
+        if (mounted < 0 || mounted == MOUNTED_NOTHING)
+            return mounted;
+        if (umount2(target, UMOUNT_NOFOLLOW | MNT_DETACH) < 0)
+            return err_errno(err, errno, "cannot unmount %s", target);
+    }
+}
+
 int overlay_is_mounted(const char *target, struct err *err)
 {
     int mounted = look(target, err);

@@ -19,6 +19,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum {
+    OVERLAY_PATH_MAX = 4096,
+};
+
 struct overlay_mount {
     int lowers_dir;            /* parent directory of all lowers */
     const char *const *lowers; /* names in it, topmost first */
@@ -31,5 +35,8 @@ struct overlay_mount {
 int overlay_mount(const struct overlay_mount *mount, struct err *err);
 /* Unmounts; not mounted is no failure; ERR_CONFLICT when busy. */
 int overlay_unmount(const char *target, struct err *err);
+/* Takes it out of the way, whoever uses it: he keeps what he has open. Not mounted is no failure.
+ */
+int overlay_detach(const char *target, struct err *err);
 /* 1 when an overlay is mounted at exactly this path, 0 when not, or -errno. */
 int overlay_is_mounted(const char *target, struct err *err);

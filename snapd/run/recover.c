@@ -5,7 +5,6 @@
 #include "catalog_job.h"
 #include "id.h"
 #include "layers_mount.h"
-#include "overlay.h"
 #include "run.h"
 #include "run_internal.h"
 
@@ -86,13 +85,6 @@ static int discard(struct node *node, const char *id, struct err *err)
     return rc < 0 ? rc : 1;
 }
 
-static int is_mounted(struct node *node, const char *id, struct err *err)
-{
-    cleanup_run_paths struct run_paths paths = {0};
-    int rc = run_paths_make(node, id, &paths, err);
-    return rc < 0 ? rc : overlay_is_mounted(paths.rootfs, err);
-}
-
 static int mount_again(struct recover *recover, const char *id, struct err *err)
 {
     int rc = run_mount_idle(recover->node, id, recover->job ? job_stop : NULL, recover->job, err);
@@ -130,7 +122,7 @@ static int recover_run(struct recover *recover, const struct catalog_run *run, s
 /* Whether the run is as it should be; a failure to find out shows when it is mended. */
 static bool is_well(struct node *node, const struct catalog_run *run)
 {
-    return run->state == CATALOG_RUN_READY && is_mounted(node, run->id, NULL) == 1;
+    return run->state == CATALOG_RUN_READY && run_is_up(node, run, NULL) == 1;
 }
 
 int recover_runs(struct recover *recover, struct err *err)

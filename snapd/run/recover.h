@@ -8,7 +8,8 @@
  * is well. Repeating it reports only what it leaves alone or could not mend.
  *
  *   found                                            action
- *   a run that is ready and not mounted              mounted again
+ *   a run that is ready and not mounted, or its      mounted again
+ *   volume isn't
  *   a run half made or half removed, without a job   removed
  *   RUN/layers/X that no run stands on               unmounted
  *   RUN/runs/X that no run has                       unmounted when idle, removed

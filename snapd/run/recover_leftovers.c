@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 typedef int each_entry(struct recover *recover, const char *name, struct err *err);
@@ -85,6 +86,10 @@ static int remove_mount_point(struct node *node, const char *name, struct err *e
     rc = run_paths_make(node, temp, &aside, err);
     if (rc == 0)
         rc = overlay_unmount(aside.rootfs, err);
+    /* The next recover finds a volume that is attached for nothing. */
+    if (rc == 0 && umount2(aside.volume, UMOUNT_NOFOLLOW | MNT_DETACH) < 0 && errno != EINVAL &&
+        errno != ENOENT)
+        rc = err_errno(err, errno, "cannot unmount %s", aside.volume);
     if (rc == 0)
         return tree_remove(node->run_runs_fd, temp, err);
     (void)renameat2(node->run_runs_fd, temp, node->run_runs_fd, name, RENAME_NOREPLACE);

@@ -8,6 +8,8 @@
 #include "overlay.h"
 #include "run_internal.h"
 #include "run_switch.h"
+#include "run_volume.h"
+#include "volumes.h"
 
 #include <fcntl.h>
 
@@ -27,18 +29,20 @@ int run_has_job(struct node *node, const char *id, struct err *err)
 int run_open_upper(struct node *node, const char *id, struct err *err)
 {
     char name[ID_LEN_MAX + 8];
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
     int rc = id_check(id, "run ID", err);
+    if (rc == 0)
+        rc = run_place_open(node, id, &place, err);
     if (rc < 0)
         return rc;
-    snprintf(name, sizeof name, "%s/upper", id);
-    int fd = fdio_open_beneath(node->runs_fd, name, O_RDONLY | O_DIRECTORY, 0);
+    snprintf(name, sizeof name, "%s/upper", place.name);
+    int fd = fdio_open_beneath(place.dir_fd, name, O_RDONLY | O_DIRECTORY, 0);
     if (fd == -ENOENT)
-        return err_fail(err, ERR_NOT_FOUND, "run %s has no writable layer in %s/runs", id,
-                        node->data_dir);
+        return err_fail(err, ERR_NOT_FOUND, "run %s has no writable layer in %s", id, place.dir);
     return fd < 0 ? err_errno(err, fd, "cannot open the writable layer of run %s", id) : fd;
 }
 
-int run_settle(struct node *node, const char *id, struct err *err)
+static int settle_held(struct node *node, const char *id, struct err *err)
 {
     struct err failure = ERR_INIT;
     int rc = run_switch_finish(node, id, &failure);
@@ -50,13 +54,35 @@ int run_settle(struct node *node, const char *id, struct err *err)
     return rc < 0 ? err_pass(err, rc, &failure) : 0;
 }
 
-int run_mount_again(struct node *node, const struct catalog_run *run, convert_stop *stop,
-                    void *stop_arg, struct err *err)
+int run_settle(struct node *node, const char *id, convert_stop *stop, void *stop_arg,
+               struct err *err)
+{
+    cleanup_catalog_run struct catalog_run run = {0};
+    cleanup_run_volume_claim struct run_volume_claim claim = {0};
+    int rc = catalog_run_get(node->catalog, id, &run, err);
+    if (rc == 0)
+        rc = run_volume_claim(node, &run, stop, stop_arg, &claim, err);
+    if (rc == 0 && run.volume && run.state == CATALOG_RUN_READY)
+        rc = run_volume_up(node, &run, false, err);
+    return rc == 0 ? settle_held(node, id, err) : rc;
+}
+
+int run_is_up(struct node *node, const struct catalog_run *run, struct err *err)
+{
+    cleanup_run_paths struct run_paths paths = {0};
+    if (run->volume)
+        return run_volume_is_up(node, run, err);
+    int rc = run_paths_make(node, run->id, &paths, err);
+    return rc < 0 ? rc : overlay_is_mounted(paths.rootfs, err);
+}
+
+int run_mount_held(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                   void *stop_arg, struct err *err)
 {
     cleanup_run_paths struct run_paths paths = {0};
     cleanup_catalog_image struct catalog_image image = {0};
     cleanup_catalog_run struct catalog_run current = {0};
-    int rc = run_settle(node, run->id, err);
+    int rc = settle_held(node, run->id, err);
     if (rc == 0)
         rc =
             catalog_run_get(node->catalog, run->id, &current, err); /* it may be on another image */
@@ -77,52 +103,121 @@ int run_mount_again(struct node *node, const struct catalog_run *run, convert_st
     return rc < 0 ? err_wrap(err, rc, "cannot mount run %s", run->id) : 0;
 }
 
+int run_mount_claimed(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                      void *stop_arg, struct err *err)
+{
+    int rc = run->volume ? run_volume_up(node, run, false, err) : 0;
+    return rc == 0 ? run_mount_held(node, run, stop, stop_arg, err) : rc;
+}
+
+int run_mount_again(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                    void *stop_arg, struct err *err)
+{
+    cleanup_run_volume_claim struct run_volume_claim claim = {0};
+    int rc = run_volume_claim(node, run, stop, stop_arg, &claim, err);
+    return rc == 0 ? run_mount_claimed(node, run, stop, stop_arg, err) : rc;
+}
+
+static int renew(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                 void *stop_arg, struct err *err)
+{
+    cleanup_run_volume_claim struct run_volume_claim claim = {0};
+    int rc = run_volume_claim(node, run, stop, stop_arg, &claim, err);
+    if (rc == 0)
+        rc = run_volume_up(node, run, true, err);
+    return rc == 0 ? run_mount_held(node, run, stop, stop_arg, err) : rc;
+}
+
 int run_mount_idle(struct node *node, const char *id, convert_stop *stop, void *stop_arg,
                    struct err *err)
 {
-    cleanup_run_paths struct run_paths paths = {0};
+    cleanup_catalog_run struct catalog_run before = {0};
     cleanup_catalog_run struct catalog_run run = {0};
-    int rc = run_paths_make(node, id, &paths, err);
+    int rc = catalog_run_get(node->catalog, id, &before, err);
     if (rc == 0)
-        rc = overlay_is_mounted(paths.rootfs, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
+        rc = run_is_up(node, &before, err);
+    if (rc < 0)
+        return rc;
+    bool fenced = run_volume_is_fenced(node, &before);
+    if (rc == 1 && !fenced)
+        return 0;
     cleanup_fd int lock = run_lock_idle(node, id, err);
     if (lock < 0)
         return lock;
     rc = catalog_run_get(node->catalog, id, &run, err);
     if (rc == 0 && run.state != CATALOG_RUN_READY)
         rc = err_fail(err, ERR_CONFLICT, "run %s is %s", id, catalog_run_state_name(run.state));
-    return rc == 0 ? run_mount_again(node, &run, stop, stop_arg, err) : rc;
+    if (rc < 0)
+        return rc;
+    return fenced ? renew(node, &run, stop, stop_arg, err)
+                  : run_mount_again(node, &run, stop, stop_arg, err);
 }
 
-static int remove_row(struct node *node, const char *id, const char *event, struct err *err)
+static int mark_removing(struct node *node, const struct catalog_run *run, struct err *err)
 {
-    char object[ID_LEN_MAX + 8];
-    snprintf(object, sizeof object, "run:%s", id);
     int rc = catalog_begin(node->catalog, err);
     if (rc < 0)
         return rc;
-    rc = catalog_run_remove(node->catalog, id, err);
+    rc = catalog_run_set_state(node->catalog, run->id, CATALOG_RUN_REMOVING, err);
+    if (rc == 0 && run->volume)
+        rc = run_volume_note_removing(node, run, err);
+    return catalog_end(node->catalog, rc, err);
+}
+
+static int remove_rows(struct node *node, const struct catalog_run *run, const char *event,
+                       struct err *err)
+{
+    char object[ID_LEN_MAX + 8];
+    snprintf(object, sizeof object, "run:%s", run->id);
+    int rc = catalog_begin(node->catalog, err);
+    if (rc < 0)
+        return rc;
+    rc = catalog_run_remove(node->catalog, run->id, err);
+    if (rc == 0 && run->volume)
+        rc = run_volume_note_removed(node, run, err);
     if (rc == 0 && event)
         rc = catalog_event_add(node->catalog, event, object, NULL, err);
     return catalog_end(node->catalog, rc, err);
 }
 
-int run_discard(struct node *node, const char *id, const char *event, struct err *err)
+/* Unmounting first, as others can make it fail, and then the run stays as it was. */
+static int take_away(struct node *node, const struct catalog_run *run, struct err *err)
 {
-    int rc = run_dirs_unmount(node, id, err);
+    int rc = run_dirs_unmount(node, run, false, err);
     if (rc == 0)
         rc = FAULT_POINT("run.unmounted", err);
+    return rc == 0 ? mark_removing(node, run, err) : rc;
+}
+
+/* An unmount would wait for writes that wait themselves; it cannot be refused when these fail. */
+static int take_away_hopeless(struct node *node, const struct catalog_run *run, struct err *err)
+{
+    int rc = mark_removing(node, run, err);
+    if (rc < 0)
+        return rc;
+    volumes_cut(node->volumes, run->volume);
+    return run_dirs_unmount(node, run, true, err);
+}
+
+int run_discard(struct node *node, const char *id, const char *event, struct err *err)
+{
+    cleanup_catalog_run struct catalog_run run = {0};
+    cleanup_run_volume_claim struct run_volume_claim claim = {0};
+    int rc = catalog_run_get(node->catalog, id, &run, err);
     if (rc == 0)
-        rc = catalog_run_set_state(node->catalog, id, CATALOG_RUN_REMOVING, err);
+        rc = run_volume_claim(node, &run, NULL, NULL, &claim, err);
+    if (rc == 0)
+        rc = run.volume && run_volume_is_hopeless(node, &run) ? take_away_hopeless(node, &run, err)
+                                                              : take_away(node, &run, err);
     if (rc == 0)
         rc = FAULT_POINT("run.marked-removing", err);
+    if (rc == 0 && run.volume)
+        rc = run_volume_remove(node, &run, err);
     if (rc == 0)
         rc = run_dirs_remove(node, id, err);
-    if (rc == 0)
+    if (rc == 0 && !run.volume)
         rc = run_switch_drop(node, id, err);
     if (rc == 0)
         rc = FAULT_POINT("run.dirs-removed", err);
-    return rc == 0 ? remove_row(node, id, event, err) : rc;
+    return rc == 0 ? remove_rows(node, &run, event, err) : rc;
 }

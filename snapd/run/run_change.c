@@ -5,27 +5,20 @@
 #include "log.h"
 #include "run.h"
 #include "run_switch.h"
-#include "tree.h"
-
-static void remove_temp(struct node *node, const char *temp)
-{
-    struct err failure = ERR_INIT;
-    if (tree_remove(node->temp_fd, temp, &failure) < 0)
-        log_event(LOG_WARN, "run-remains", "temp", temp, "error", failure.text, NULL);
-}
+#include "run_volume.h"
 
 /* From the mounted old state to the mounted new one. The first failure is the cause; whatever state
  * the run is in is mounted again. */
-static int exchange(struct node *node, const struct run_switch *wanted, const char *temp,
-                    struct err *err)
+static int exchange(struct node *node, const struct catalog_run *run,
+                    const struct run_switch *wanted, const char *temp, struct err *err)
 {
-    int rc = run_dirs_unmount(node, wanted->id, err);
+    int rc = run_dirs_unmount(node, run, false, err);
     if (rc == 0)
         rc = FAULT_POINT("run.switch-unmounted", err);
     if (rc == 0)
         rc = run_switch_publish(node, wanted->id, temp, err);
     if (rc < 0) {
-        remove_temp(node, temp);
+        run_switch_forget(node, wanted->id, temp);
         return rc;
     }
     rc = FAULT_POINT("run.switch-published", err);
@@ -46,12 +39,12 @@ static int change(struct job *job, const struct run_switch *wanted, const struct
         return rc;
     rc = job_settle(job, "switch", err);
     if (rc < 0) {
-        remove_temp(node, temp);
+        run_switch_forget(node, wanted->id, temp);
         return rc;
     }
-    rc = exchange(node, wanted, temp, err);
+    rc = exchange(node, run, wanted, temp, err);
     struct err failure = ERR_INIT;
-    int again = run_mount_again(node, run, job_stop, job, rc < 0 ? &failure : err);
+    int again = run_mount_claimed(node, run, job_stop, job, rc < 0 ? &failure : err);
     /* What went wrong behind the durable step is mended when the run is what it shall be. */
     if (rc < 0 && again == 0 && run_switch_is_done(node, run->id, wanted->job, NULL) == 1) {
         log_event(LOG_WARN, "run-changed-late", "run", run->id, "error", err->text, NULL);
@@ -67,11 +60,15 @@ int run_change(struct job *job, const struct run_switch *wanted, const struct ca
                struct err *err)
 {
     struct node *node = job_node(job);
+    cleanup_run_volume_claim struct run_volume_claim claim = {0};
     char holder[32];
+    int rc = run_volume_claim(node, run, job_stop, job, &claim, err);
+    if (rc < 0)
+        return rc;
     /* Else the layers would be unmounted with the old state, and what the kernel has cached of them
      * would be gone. */
     snprintf(holder, sizeof holder, ":change-%p", (void *)&holder);
-    int rc = layers_mount_take(node, holder, wanted->image, err);
+    rc = layers_mount_take(node, holder, wanted->image, err);
     if (rc == 0)
         rc = change(job, wanted, run, err);
     layers_mount_release(node, holder);

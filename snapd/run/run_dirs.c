@@ -8,6 +8,7 @@
 #include "overlay.h"
 #include "publish.h"
 #include "run_attr.h"
+#include "run_volume_internal.h"
 #include "tree.h"
 
 #include <fcntl.h>
@@ -81,7 +82,7 @@ static int fill(struct node *node, int dir_fd, const struct catalog_image *image
         return work;
     /* One after the other and not between the steps: the first one writes the journal, and the
      * others find everything done. */
-    if (fsync(upper) < 0 || fsync(work) < 0 || fsync(dir_fd) < 0 || fsync(node->runs_fd) < 0)
+    if (fsync(upper) < 0 || fsync(work) < 0 || fsync(dir_fd) < 0)
         return err_errno(err, errno, "cannot sync the directories");
     return 0;
 }
@@ -101,10 +102,17 @@ int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *ima
 int run_dirs_make(struct node *node, const char *id, const struct catalog_image *image,
                   struct err *err)
 {
-    int rc = layers_mount_take(node, id, image, err);
-    cleanup_fd int dir = rc < 0 ? rc : fdio_open_dir(node->runs_fd, id, 0700, err);
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
+    int rc = run_place_open(node, id, &place, err);
+    if (rc < 0)
+        return rc;
+    rc = layers_mount_take(node, id, image, err);
+    cleanup_fd int dir = rc < 0 ? rc : fdio_open_dir(place.dir_fd, place.name, 0700, err);
     rc = dir < 0 ? dir : fill(node, dir, image, err);
-    return rc < 0 ? err_wrap(err, rc, "cannot make %s/runs/%s", node->data_dir, id) : 0;
+    run_place_keep_room(&place);
+    if (rc == 0 && fsync(place.dir_fd) < 0)
+        rc = err_errno(err, errno, "cannot sync it");
+    return rc < 0 ? err_wrap(err, rc, "cannot make %s/%s", place.dir, place.name) : 0;
 }
 
 /* The names of the layers in RUN/layers, topmost first. */
@@ -146,20 +154,27 @@ static int list_lowers(struct node *node, const struct catalog_image *image, str
     return 0;
 }
 
-static int mount_overlay(struct node *node, const struct catalog_image *image,
+static int mount_overlay(struct node *node, const char *id, const struct catalog_image *image,
                          const struct run_paths *paths, struct err *err)
 {
     struct lowers lowers;
+    char upper[OVERLAY_PATH_MAX];
+    char work[OVERLAY_PATH_MAX];
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
     int rc = list_lowers(node, image, &lowers, err);
+    if (rc == 0)
+        rc = run_place_open(node, id, &place, err);
     if (rc < 0)
         return rc;
+    (void)snprintf(upper, sizeof upper, "%s/%s/upper", place.dir, place.name);
+    (void)snprintf(work, sizeof work, "%s/%s/work", place.dir, place.name);
     struct overlay_mount mount = {.lowers_dir = node->run_layers_fd,
                                   .lowers = lowers.list,
                                   .lower_count = lowers.count,
-                                  .upper = paths->upper,
-                                  .work = paths->work,
+                                  .upper = upper,
+                                  .work = work,
                                   .target = paths->rootfs};
-    return overlay_mount(&mount, err);
+    return place.own ? run_volume_mount(&place, &mount, err) : overlay_mount(&mount, err);
 }
 
 /* A run that is mounted was by an earlier life of the daemon. It stands on its layers by itself,
@@ -181,7 +196,7 @@ static int mount_on_layers(struct node *node, const char *id, const struct catal
         return rc < 0 ? rc : 0;
     rc = layers_mount_take(node, id, image, err);
     if (rc == 0)
-        rc = mount_overlay(node, image, paths, err);
+        rc = mount_overlay(node, id, image, paths, err);
     if (rc < 0)
         layers_mount_release(node, id);
     return rc < 0 ? rc : 0;
@@ -198,14 +213,15 @@ int run_dirs_mount(struct node *node, const char *id, const struct catalog_image
     return lock < 0 ? lock : mount_on_layers(node, id, image, &paths, err);
 }
 
-int run_dirs_unmount(struct node *node, const char *id, struct err *err)
+int run_dirs_unmount(struct node *node, const struct catalog_run *run, bool lazily, struct err *err)
 {
     cleanup_run_paths struct run_paths paths = {0};
-    int rc = run_paths_make(node, id, &paths, err);
+    int rc = run_paths_make(node, run->id, &paths, err);
     if (rc == 0)
-        rc = overlay_unmount(paths.rootfs, err);
+        rc = run->volume ? run_volume_unmount(node, run->id, lazily, err)
+                         : overlay_unmount(paths.rootfs, err);
     if (rc == 0)
-        layers_mount_release(node, id);
+        layers_mount_release(node, run->id);
     return rc;
 }
 
@@ -214,10 +230,13 @@ int run_dirs_unmount(struct node *node, const char *id, struct err *err)
 static int remove_data(struct node *node, const char *id, struct err *err)
 {
     char temp[32];
-    int rc = node_move_away(node, node->runs_fd, "runs", id, temp, err);
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
+    int rc = run_place_open_plain(node, id, &place, err);
+    if (rc == 0)
+        rc = run_place_move_away(&place, id, temp, err);
     if (rc <= 0)
         return rc;
-    return tree_remove(node->temp_fd, temp, err);
+    return tree_remove(place.temp_fd, temp, err);
 }
 
 int run_dirs_remove(struct node *node, const char *id, struct err *err)

@@ -13,6 +13,7 @@
 #include "convert.h"
 #include "node.h"
 #include "oci_image.h"
+#include "run_place.h"
 
 #include <stdbool.h>
 
@@ -20,8 +21,7 @@
 struct run_paths {
     char *rootfs; /* RUN/runs/ID/rootfs, the mount point */
     char *lock;   /* RUN/runs/ID/lock */
-    char *upper;  /* DATA/runs/ID/upper */
-    char *work;   /* DATA/runs/ID/work */
+    char *volume; /* RUN/runs/ID/volume, where the ext4 is mounted that its upper is on */
 };
 int run_paths_make(const struct node *node, const char *id, struct run_paths *ret, struct err *err);
 void run_paths_free(struct run_paths *paths);
@@ -44,31 +44,43 @@ int run_rootfs_open(struct node *node, const struct catalog_run *run, struct err
  * nothing may show it to a new run, and nothing may remove it (I4). */
 int run_dirs_check_unused(const struct node *node, const char *id, struct err *err);
 
-/* Makes DATA/runs/ID durably: an empty upper directory with the attributes of the topmost layer's
- * root, as it shows as the root of the merged tree, and a work directory. */
+/* Makes the directory of the writable layer (run_place.h) durably: an empty upper directory with
+ * the attributes of the topmost layer's root, as it shows as the root of the merged tree, and a
+ * work directory. */
 int run_dirs_make(struct node *node, const char *id, const struct catalog_image *image,
                   struct err *err);
 /* The same inside a directory that is there. The layers are there. */
 int run_dirs_fill(struct node *node, int dir_fd, const struct catalog_image *image,
                   struct err *err);
-/* Makes RUN/runs/ID and mounts. The layers are there. */
+/* Makes RUN/runs/ID and mounts. The layers are there, and the volume is mounted. */
 int run_dirs_mount(struct node *node, const char *id, const struct catalog_image *image,
                    struct err *err);
-int run_dirs_unmount(struct node *node, const char *id, struct err *err);
-/* Removes both directories of a run that is not mounted. */
+/* `lazily`: of one on a volume of which nothing is to be expected any more. */
+int run_dirs_unmount(struct node *node, const struct catalog_run *run, bool lazily,
+                     struct err *err);
+/* Removes both directories of a run that is not mounted; what is on a volume goes with that. */
 int run_dirs_remove(struct node *node, const char *id, struct err *err);
 
 /* Opens RUN/runs/ID/lock, making what is missing. Returns a descriptor. */
 int run_lock_open(struct node *node, const char *id, struct err *err);
 
-/* Brings the mount of a run that is ready back: what an exchange (run_switch.h) has left to do,
- * layers, mount. Of one that is mounted only the references on its layers are taken, as after a
- * restart. Nobody else works on the run. `stop` (may be NULL) as for layers_ensure(). */
+/* Brings the mounts of a run that is ready back: its volume, what an exchange (run_switch.h) has
+ * left to do, layers, overlay. Of one that is mounted only the references on its layers are taken,
+ * as after a restart. Nobody else works on the run. `stop` (may be NULL) as for layers_ensure(). */
 int run_mount_again(struct node *node, const struct catalog_run *run, convert_stop *stop,
                     void *stop_arg, struct err *err);
+/* The same for who has the claim of its volume (run_volume.h). */
+int run_mount_claimed(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                      void *stop_arg, struct err *err);
+/* The same where the volume is mounted. */
+int run_mount_held(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                   void *stop_arg, struct err *err);
+/* Whether all is mounted that is to be: 1, 0, or -errno. */
+int run_is_up(struct node *node, const struct catalog_run *run, struct err *err);
 
 /* The same for one who is not alone: does nothing when it is mounted, else holds the run's lock
- * meanwhile. ERR_CONFLICT when somebody else does. */
+ * meanwhile. ERR_CONFLICT when somebody else does. One whose volume was fenced is mounted anew, so
+ * that it takes writes again. */
 int run_mount_idle(struct node *node, const char *id, convert_stop *stop, void *stop_arg,
                    struct err *err);
 

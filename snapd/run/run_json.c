@@ -3,6 +3,9 @@
 #include "overlay.h"
 #include "run_internal.h"
 #include "run_user.h"
+#include "run_volume.h"
+
+#include <string.h>
 
 /* What `run exec` needs from the image's config. */
 static int add_config(struct node *node, const struct catalog_run *run, json_t *json,
@@ -25,7 +28,19 @@ static int add_config(struct node *node, const struct catalog_run *run, json_t *
     return 0;
 }
 
-static int describe(struct node *node, const struct catalog_run *run, json_t **ret, struct err *err)
+/* "dead" or "fenced" when nothing that is written now would be kept; else what the row says. */
+static const char *state_name(const struct catalog_run *run, const json_t *volume)
+{
+    static const char *const bad[] = {"dead", "fenced"};
+    const char *state = json_string_value(json_object_get(volume, "state"));
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        if (run->state == CATALOG_RUN_READY && state && strcmp(state, bad[i]) == 0)
+            return bad[i];
+    return catalog_run_state_name(run->state);
+}
+
+static int describe(struct node *node, const struct catalog_run *run, json_t *volume, json_t **ret,
+                    struct err *err)
 {
     cleanup_run_paths struct run_paths paths = {0};
     int rc = run_paths_make(node, run->id, &paths, err);
@@ -34,9 +49,9 @@ static int describe(struct node *node, const struct catalog_run *run, json_t **r
         return mounted;
     struct clock_text created = clock_format(run->created_ns);
     cleanup_json json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:s?, s:s, s:s, s:s, s:b, s:o, s:s}", "id", run->id, "state",
-        catalog_run_state_name(run->state), "image", run->image, "image_name", run->image_name,
-        "rootfs", paths.rootfs, "lock", paths.lock, "upper", run->upper, "mounted", mounted,
+        "{s:s, s:s, s:s, s:s?, s:s, s:s, s:s, s:O?, s:b, s:o, s:s}", "id", run->id, "state",
+        state_name(run, volume), "image", run->image, "image_name", run->image_name, "rootfs",
+        paths.rootfs, "lock", paths.lock, "upper", run->upper, "volume", volume, "mounted", mounted,
         "token", run->token ? json_integer(run->token) : json_null(), "created", created.s);
     if (!json)
         return err_errno(err, ENOMEM, "cannot describe it");
@@ -47,13 +62,40 @@ static int describe(struct node *node, const struct catalog_run *run, json_t **r
     return 0;
 }
 
-json_t *run_json(struct node *node, const struct catalog_run *run, struct err *err)
+static json_t *with_volume(struct node *node, const struct catalog_run *run, json_t *volume,
+                           struct err *err)
 {
     json_t *json = NULL;
-    int rc = describe(node, run, &json, err);
+    int rc = describe(node, run, volume, &json, err);
     if (rc < 0)
         (void)err_wrap(err, rc, "run %s", run->id);
     return json;
+}
+
+json_t *run_json(struct node *node, const struct catalog_run *run, struct err *err)
+{
+    cleanup_json json_t *volume = NULL;
+    int rc = run->volume ? run_volume_json_each(node, run, 1, &volume, err) : 0;
+    if (rc < 0) {
+        (void)err_wrap(err, rc, "run %s", run->id);
+        return NULL;
+    }
+    return with_volume(node, run, volume, err);
+}
+
+int run_json_each(struct node *node, const struct catalog_run *runs, size_t count, json_t **ret,
+                  struct err *ret_errs, struct err *err)
+{
+    cleanup_free json_t **volumes = calloc(count + 1, sizeof *volumes);
+    if (!volumes)
+        return err_errno(err, ENOMEM, "cannot look at the runs");
+    int rc = run_volume_json_each(node, runs, count, volumes, err);
+    for (size_t i = 0; i < count; i++) {
+        if (rc == 0)
+            ret[i] = with_volume(node, &runs[i], volumes[i], &ret_errs[i]);
+        json_decref(volumes[i]);
+    }
+    return rc;
 }
 
 static int resolve(struct node *node, const struct catalog_run *run, const char *word,

@@ -23,4 +23,4 @@ static int mount_run(struct job *job, json_t **ret_result, struct err *err)
     return *ret_result ? 0 : err_wrap(err, err->num ? -err->num : -ENOMEM, "cannot describe it");
 }
 
-const struct job_kind run_mount_job = {.name = "run.mount", .run = mount_run};
+const struct job_kind run_mount_job = {.name = "run.mount", .run = mount_run, .waits = true};

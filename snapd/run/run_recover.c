@@ -6,6 +6,7 @@
 #include "layers_mount.h"
 #include "log.h"
 #include "run_internal.h"
+#include "run_volume.h"
 
 #include <string.h>
 
@@ -13,6 +14,15 @@ static int discard_idle(struct node *node, const char *id, const char *event, st
 {
     cleanup_fd int lock = run_lock_idle(node, id, err);
     return lock < 0 ? lock : run_discard(node, id, event, err);
+}
+
+/* What somebody mends at this moment is mounted when that has ended. */
+static int mount_again(struct node *node, const struct catalog_run *run, convert_stop *stop,
+                       void *stop_arg, struct err *err)
+{
+    cleanup_run_volume_claim struct run_volume_claim claim = {0};
+    int rc = run_volume_claim_try(node, run, &claim, err);
+    return rc == 1 ? run_mount_claimed(node, run, stop, stop_arg, err) : rc;
 }
 
 /* A job of the run that goes on later finishes what it began to make or to remove; of a run that is
@@ -27,7 +37,7 @@ static int recover_one(struct node *node, const struct catalog_run *run, convert
         return rc < 0 ? rc : 0;
     switch (run->state) {
     case CATALOG_RUN_READY:
-        return run_mount_again(node, run, stop, stop_arg, err);
+        return mount_again(node, run, stop, stop_arg, err);
     case CATALOG_RUN_REMOVING:
         return discard_idle(node, run->id, "run-removed", err);
     case CATALOG_RUN_CREATING: /* its job failed and could not undo it */

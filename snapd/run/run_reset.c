@@ -33,7 +33,7 @@ static int reset_locked(struct job *job, const char *id, struct err *err)
     struct node *node = job_node(job);
     cleanup_catalog_run struct catalog_run run = {0};
     cleanup_fd int lock = run_lock_idle(node, id, err);
-    int rc = lock < 0 ? lock : run_settle(node, id, err);
+    int rc = lock < 0 ? lock : run_settle(node, id, job_stop, job, err);
     if (rc == 0)
         rc = catalog_run_get(node->catalog, id, &run, err);
     if (rc == 0)
@@ -41,6 +41,12 @@ static int reset_locked(struct job *job, const char *id, struct err *err)
     if (rc < 0)
         return rc;
     return rc == 1 ? run_mount_again(node, &run, job_stop, job, err) : reset(job, &run, err);
+}
+
+static bool has_layer(struct node *node, const char *id)
+{
+    cleanup_fd int upper = run_open_upper(node, id, NULL);
+    return upper >= 0;
 }
 
 static int run_reset(struct job *job, json_t **ret_result, struct err *err)
@@ -57,7 +63,8 @@ static int run_reset(struct job *job, json_t **ret_result, struct err *err)
         rc = check_ready(node, id, err);
     if (rc < 0)
         return rc;
-    rc = run_switch_is_done(node, id, job_id(job), err);
+    /* Of one whose volume is not mounted that shows later, under the lock. */
+    rc = has_layer(node, id) ? run_switch_is_done(node, id, job_id(job), err) : 0;
     if (rc == 0)
         rc = reset_locked(job, id, err);
     else if (rc == 1)
@@ -70,4 +77,5 @@ static int run_reset(struct job *job, json_t **ret_result, struct err *err)
     return *ret_result ? 0 : err_wrap(err, err->num ? -err->num : -ENOMEM, "cannot describe it");
 }
 
-const struct job_kind run_reset_job = {.name = "run.reset", .run = run_reset, .frees_space = true};
+const struct job_kind run_reset_job = {
+    .name = "run.reset", .run = run_reset, .frees_space = true, .waits = true};

@@ -4,6 +4,7 @@
 #include "log.h"
 #include "pull.h"
 #include "run_internal.h"
+#include "workspace_disk.h"
 
 /* The run is gone either way; a failure here only leaves bytes for the next time. */
 static void run_deletions(struct node *node)
@@ -29,6 +30,7 @@ static void restore_mount(struct job *job, const char *id)
 static int remove_run(struct job *job, const char *id, struct err *err)
 {
     struct node *node = job_node(job);
+    workspace_disk_make_room(node); /* the rows need some before bytes are gone */
     int rc = job_step(job, "check", err);
     if (rc < 0)
         return rc;
@@ -69,4 +71,5 @@ static int rm(struct job *job, json_t **ret_result, struct err *err)
     return 0;
 }
 
-const struct job_kind run_rm_job = {.name = "run.rm", .run = rm, .frees_space = true};
+const struct job_kind run_rm_job = {
+    .name = "run.rm", .run = rm, .frees_space = true, .waits = true};

@@ -131,7 +131,7 @@ static int roll_back_locked(struct rollback *rollback, const char *digest, struc
 {
     struct node *node = rollback->node;
     cleanup_catalog_run struct catalog_run run = {0};
-    int rc = run_settle(node, rollback->id, err);
+    int rc = run_settle(node, rollback->id, job_stop, rollback->job, err);
     if (rc == 0)
         rc = catalog_run_get(node->catalog, rollback->id, &run, err);
     if (rc == 0)
@@ -166,6 +166,12 @@ static int check_ready(struct rollback *rollback, struct err *err)
     return rc;
 }
 
+static bool has_layer(const struct rollback *rollback)
+{
+    cleanup_fd int upper = run_open_upper(rollback->node, rollback->id, NULL);
+    return upper >= 0;
+}
+
 /* The run is as it was, so what was saved of it is in it. */
 static void drop_safety(const struct rollback *rollback)
 {
@@ -183,7 +189,10 @@ static int go_on(struct rollback *rollback, struct err *err)
         rc = job_step(job, "check", err);
     if (rc == 0)
         rc = check_ready(rollback, err);
-    int done = rc < 0 ? rc : run_switch_is_done(rollback->node, rollback->id, job_id(job), err);
+    /* Of one whose volume is not mounted that shows later, under the lock. */
+    int done = rc < 0 || !has_layer(rollback)
+                   ? rc
+                   : run_switch_is_done(rollback->node, rollback->id, job_id(job), err);
     if (done == 0)
         rc = roll_back(rollback, err);
     else
@@ -212,4 +221,5 @@ static int run_rollback(struct job *job, json_t **ret_result, struct err *err)
     return *ret_result ? 0 : err_errno(err, ENOMEM, "cannot describe the result");
 }
 
-const struct job_kind run_rollback_job = {.name = "run.rollback", .run = run_rollback};
+const struct job_kind run_rollback_job = {
+    .name = "run.rollback", .run = run_rollback, .waits = true};

@@ -15,15 +15,8 @@
 #define NOTE "switch.json"
 
 enum {
-    NOTE_MAX = 8192,           /* bytes of switch.json */
-    NEXT_MAX = ID_LEN_MAX + 8, /* ".next-ID" */
+    NOTE_MAX = 8192, /* bytes of switch.json */
 };
-
-/* No run can have this name, as an ID begins with a letter or digit. */
-static void next_name(const char *id, char ret[NEXT_MAX])
-{
-    snprintf(ret, NEXT_MAX, ".next-%s", id);
-}
 
 static int write_note(int dir_fd, const struct run_switch *wanted, struct err *err)
 {
@@ -35,39 +28,64 @@ static int write_note(int dir_fd, const struct run_switch *wanted, struct err *e
     return publish_bytes(dir_fd, NOTE, text, strlen(text), 0600, PUBLISH_NOREPLACE, err);
 }
 
-/* 1 with the note in a directory of DATA/runs, 0 when directory or note is missing, or -errno. */
-static int read_note(struct node *node, const char *name, json_t **ret, struct err *err)
+/* 1 with the note in a writable layer, 0 when layer or note is missing, or -errno. */
+static int read_note(const struct run_place *place, const char *name, json_t **ret, struct err *err)
 {
     cleanup_buf struct buf text = BUF_INIT(NOTE_MAX);
     struct err failure = ERR_INIT;
-    cleanup_fd int dir = fdio_open_beneath(node->runs_fd, name, O_RDONLY | O_DIRECTORY, 0);
+    cleanup_fd int dir = fdio_open_beneath(place->dir_fd, name, O_RDONLY | O_DIRECTORY, 0);
     if (dir == -ENOENT)
         return 0;
     if (dir < 0)
-        return err_errno(err, dir, "cannot open %s/runs/%s", node->data_dir, name);
+        return err_errno(err, dir, "cannot open %s/%s", place->dir, name);
     int rc = fdio_read_file(dir, NOTE, &text, &failure);
     if (rc == -ENOENT)
         return 0;
     if (rc == 0)
         rc = json_doc_parse(buf_str(&text), text.len, NOTE, ret, &failure);
-    return rc < 0 ? err_wrap(err, err_pass(err, rc, &failure), "%s/runs/%s", node->data_dir, name)
-                  : 1;
+    return rc < 0 ? err_wrap(err, err_pass(err, rc, &failure), "%s/%s", place->dir, name) : 1;
+}
+
+static int make(struct node *node, const struct run_place *place, const struct run_switch *wanted,
+                char temp[32], struct err *err)
+{
+    int rc = publish_temp_name(temp, err);
+    cleanup_fd int dir = rc < 0 ? rc : fdio_open_dir(place->temp_fd, temp, 0700, err);
+    if (dir < 0)
+        return dir;
+    rc = write_note(dir, wanted, err);
+    if (rc == 0)
+        rc = run_dirs_fill(node, dir, wanted->image, err);
+    if (rc < 0)
+        (void)tree_remove(place->temp_fd, temp, NULL);
+    return rc;
 }
 
 int run_switch_make(struct node *node, const struct run_switch *wanted, char temp[32],
                     struct err *err)
 {
-    int rc = publish_temp_name(temp, err);
-    cleanup_fd int dir = rc < 0 ? -1 : fdio_open_dir(node->temp_fd, temp, 0700, err);
-    if (dir < 0)
-        return rc < 0 ? rc : dir;
-    rc = write_note(dir, wanted, err);
+    struct err why = ERR_INIT;
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
+    int rc = run_place_open(node, wanted->id, &place, err);
+    if (rc < 0)
+        return rc;
+    rc = make(node, &place, wanted, temp, &why);
+    if (rc < 0 && why.code == ERR_NO_SPACE && run_place_make_room(&place))
+        rc = make(node, &place, wanted, temp, err);
+    else if (rc < 0)
+        (void)err_pass(err, rc, &why);
+    return rc < 0 ? err_wrap(err, rc, "cannot prepare the new state of run %s", wanted->id) : 0;
+}
+
+void run_switch_forget(struct node *node, const char *id, const char *temp)
+{
+    struct err failure = ERR_INIT;
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
+    int rc = run_place_open(node, id, &place, &failure);
     if (rc == 0)
-        rc = run_dirs_fill(node, dir, wanted->image, err);
-    if (rc == 0)
-        return 0;
-    (void)tree_remove(node->temp_fd, temp, NULL);
-    return err_wrap(err, rc, "cannot prepare the new state of run %s", wanted->id);
+        rc = tree_remove(place.temp_fd, temp, &failure);
+    if (rc < 0)
+        log_event(LOG_WARN, "run-remains", "run", id, "temp", temp, "error", failure.text, NULL);
 }
 
 /* Whatever is mounted keeps its upper directory although the name goes, and what is written from
@@ -83,11 +101,12 @@ static int check_unmounted(struct node *node, const char *id, struct err *err)
 
 int run_switch_publish(struct node *node, const char *id, const char *temp, struct err *err)
 {
-    char next[NEXT_MAX];
-    next_name(id, next);
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
     int rc = check_unmounted(node, id, err);
     if (rc == 0)
-        rc = publish_tree(node->temp_fd, temp, node->runs_fd, next, err);
+        rc = run_place_open(node, id, &place, err);
+    if (rc == 0)
+        rc = publish_tree(place.temp_fd, temp, place.dir_fd, place.next, err);
     return rc < 0 ? err_wrap(err, rc, "cannot change run %s", id) : 0;
 }
 
@@ -119,40 +138,41 @@ static int set_image(struct node *node, const char *id, const json_t *note, stru
     return err_pass(err, rc, &failure);
 }
 
-/* The old directory goes to DATA/tmp, the new one takes its place. It was published complete and
- * synced, so a rename and a sync of the directory are enough (I1). */
-static int take_place(struct node *node, const char *id, const char *next, struct err *err)
+/* The old layer goes first, the new one takes its place. It was published complete and synced, so a
+ * rename and a sync of the directory are enough (I1). */
+static int take_place(const struct run_place *place, const char *id, struct err *err)
 {
     char old[32];
-    int moved = node_move_away(node, node->runs_fd, "runs", id, old, err);
+    int moved = run_place_move_away(place, place->name, old, err);
     if (moved < 0)
         return moved;
     int rc = FAULT_POINT("run.switch-moved", err);
     if (rc < 0)
         return rc;
-    if (renameat2(node->runs_fd, next, node->runs_fd, id, RENAME_NOREPLACE) < 0 ||
-        fsync(node->runs_fd) < 0)
-        return err_errno(err, errno, "cannot put %s/runs/%s into place", node->data_dir, id);
+    if (renameat2(place->dir_fd, place->next, place->dir_fd, place->name, RENAME_NOREPLACE) < 0 ||
+        fsync(place->dir_fd) < 0)
+        return err_errno(err, errno, "cannot put %s/%s into place", place->dir, place->name);
     rc = FAULT_POINT("run.switch-placed", err);
     struct err failure = ERR_INIT;
-    if (rc == 0 && moved == 1 && tree_remove(node->temp_fd, old, &failure) < 0)
+    if (rc == 0 && moved == 1 && tree_remove(place->temp_fd, old, &failure) < 0)
         log_event(LOG_WARN, "run-remains", "run", id, "error", failure.text, NULL);
     return rc;
 }
 
 int run_switch_finish(struct node *node, const char *id, struct err *err)
 {
-    char next[NEXT_MAX];
     cleanup_json json_t *note = NULL;
-    next_name(id, next);
-    int rc = read_note(node, next, &note, err);
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
+    int rc = run_place_open(node, id, &place, err);
+    if (rc == 0)
+        rc = read_note(&place, place.next, &note, err);
     if (rc <= 0)
         return rc;
     rc = check_unmounted(node, id, err);
     if (rc == 0)
         rc = set_image(node, id, note, err);
     if (rc == 0)
-        rc = take_place(node, id, next, err);
+        rc = take_place(&place, id, err);
     return rc < 0 ? err_wrap(err, rc, "cannot change run %s", id) : 1;
 }
 
@@ -160,7 +180,10 @@ int run_switch_is_done(struct node *node, const char *id, const char *job, struc
 {
     cleanup_json json_t *note = NULL;
     const char *by = NULL;
-    int rc = read_note(node, id, &note, err);
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
+    int rc = run_place_open(node, id, &place, err);
+    if (rc == 0)
+        rc = read_note(&place, place.name, &note, err);
     if (rc <= 0)
         return rc;
     rc = json_doc_get_str(note, "job", NOTE, &by, err);
@@ -169,9 +192,10 @@ int run_switch_is_done(struct node *node, const char *id, const char *job, struc
 
 int run_switch_drop(struct node *node, const char *id, struct err *err)
 {
-    char next[NEXT_MAX];
     char temp[32];
-    next_name(id, next);
-    int rc = node_move_away(node, node->runs_fd, "runs", next, temp, err);
-    return rc <= 0 ? rc : tree_remove(node->temp_fd, temp, err);
+    cleanup_run_place struct run_place place = RUN_PLACE_INIT;
+    int rc = run_place_open(node, id, &place, err);
+    if (rc == 0)
+        rc = run_place_move_away(&place, place.next, temp, err);
+    return rc <= 0 ? rc : tree_remove(place.temp_fd, temp, err);
 }

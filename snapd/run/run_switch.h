@@ -6,6 +6,9 @@
  *   DATA/runs/ID          it has its place, the old one lies in DATA/tmp; the catalog's row names
  *                         the image
  *
+ * Of a run on a volume these are tmp/.tmp-X, .next and run in the ext4 of the volume (run_place.h),
+ * and what follows is the same.
+ *
  *   run_switch_make -> (unmount) -> run_switch_publish -> run_switch_finish -> (mount)
  *
  * A kill before the publish leaves the run as it was. After it run_mount_again() finishes before it
@@ -33,9 +36,11 @@ struct run_switch {
     const char *job;                   /* ID of the job that does it */
 };
 
-/* Makes the new state; `temp` gets its name in DATA/tmp, for the next step or tree_remove(). */
+/* Makes the new state; `temp` gets its name, for the next step or run_switch_forget(). */
 int run_switch_make(struct node *node, const struct run_switch *wanted, char temp[32],
                     struct err *err);
+/* Removes one that was made and not published. */
+void run_switch_forget(struct node *node, const char *id, const char *temp);
 int run_switch_publish(struct node *node, const char *id, const char *temp, struct err *err);
 /* 1 when something was published and has now its place, 0 when there was nothing, or -errno;
  * ERR_NOT_FOUND also when it was dropped, as its image is gone. */

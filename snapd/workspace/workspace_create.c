@@ -10,15 +10,27 @@
 
 #include <string.h>
 
-static const char what[] = "the request for a workspace";
+static const char what[] = "the request for a volume";
 
 static int check_size(uint64_t size, struct err *err)
 {
     if (size >= VOLUME_SIZE_MIN && size <= VOLUME_SIZE_MAX)
         return 0;
-    return err_fail(err, ERR_INVALID, "a workspace has from %llu to %llu bytes, not %llu",
+    return err_fail(err, ERR_INVALID, "a volume has from %llu to %llu bytes, not %llu",
                     (unsigned long long)VOLUME_SIZE_MIN, (unsigned long long)VOLUME_SIZE_MAX,
                     (unsigned long long)size);
+}
+
+int workspace_create_size(const struct node *node, const json_t *params, uint64_t *ret,
+                          struct err *err)
+{
+    int64_t size = (int64_t)node->volume.size;
+    int rc = json_doc_opt_int(params, "size", what, &size, err);
+    if (rc == 0)
+        rc = check_size(size < 0 ? 0 : (uint64_t)size, err);
+    if (rc == 0)
+        *ret = volume_round_size((uint64_t)size);
+    return rc;
 }
 
 /* "j-0123456789ab" makes the volume 0123456789ab, so a job that runs again makes the same. */
@@ -43,21 +55,16 @@ static int make_empty(void *arg, struct node *node, const struct workspace_creat
 static int read_request(struct job *job, struct workspace_creation *ret, struct err *err)
 {
     struct workspace_creation request = {.make = make_empty};
-    int64_t size = (int64_t)job_node(job)->volume.size;
     int rc = workspace_job_name(job, &request.name, err);
     if (rc == 0)
-        rc = json_doc_opt_int(job_params(job), "size", what, &size, err);
+        rc = workspace_create_size(job_node(job), job_params(job), &request.size, err);
     if (rc == 0)
         rc = workspace_token_read(job_params(job), what, &request.token, err);
     if (rc == 0)
-        rc = check_size(size < 0 ? 0 : (uint64_t)size, err);
-    if (rc == 0)
         rc = workspace_create_id(job, request.volume, err);
-    if (rc < 0)
-        return rc;
-    request.size = volume_round_size((uint64_t)size);
-    *ret = request;
-    return 0;
+    if (rc == 0)
+        *ret = request;
+    return rc;
 }
 
 /* Admission and row: from here on the row says how much the volume may grow. */

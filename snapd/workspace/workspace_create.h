@@ -20,6 +20,9 @@ struct workspace_creation {
     bool part; /* of a job that goes on, and settles by itself */
 };
 
+/* "size" of a request, rounded to what volumes have; the default without it. ERR_INVALID. */
+int workspace_create_size(const struct node *node, const json_t *params, uint64_t *ret,
+                          struct err *err);
 /* The ID of the volume that a job makes: the same each time that it runs. */
 int workspace_create_id(struct job *job, char ret[VOLUME_ID_LEN + 1], struct err *err);
 /* Takes back what an attempt of this job has left half made. An interrupted job goes on at the next

@@ -23,6 +23,7 @@ enum {
     WORKSPACE_NAME_MAX = ID_LEN_MAX + 24, /* with the NUL byte; of views (workspace_view.h), too */
     WORKSPACE_OBJECT_MAX = WORKSPACE_NAME_MAX + 24,
     WORKSPACE_INCIDENT_MAX = 512,
+    WORKSPACE_EVENT_MAX = 64, /* bytes of an event's name */
 };
 
 /* The name in a job's parameters, checked. Borrowed. */
@@ -63,7 +64,8 @@ int workspace_knows_volume(struct node *node, const char *id, struct err *err);
 /* ERR_CONFLICT for one that is half made or half removed. */
 int workspace_check_whole(const struct catalog_workspace *workspace, struct err *err);
 
-/* An event of a workspace: into the catalog, in the transaction that is open or one of its own, and
+/* An event of a workspace ("workspace-..." of a run's volume becomes "run-volume-..."): into the
+ * catalog, in the transaction that is open or one of its own, and
  * into the log. A catalog that cannot take it loses the event alone. `detail` may be NULL. */
 void workspace_event(struct node *node, const char *event, const char *name, const char *detail);
 /* The catalog's part of it, for any object. */

@@ -342,7 +342,7 @@ bool workspace_mend(struct node *node, workspace_mend_stop *stop, void *stop_arg
     size_t count = 0;
     struct err failure = ERR_INIT;
     bool left = volumes_thaw_left(node->volumes, 0) > 0;
-    if (catalog_workspace_list(node->catalog, &rows, &count, &failure) < 0) {
+    if (catalog_workspace_list_all(node->catalog, &rows, &count, &failure) < 0) {
         log_event(LOG_WARN, "workspaces-not-listed", "error", failure.text, NULL);
         return true;
     }

@@ -4,6 +4,7 @@
 #include "log.h"
 #include "workspace_internal.h"
 #include "workspace_pool.h"
+#include "workspace_run.h"
 #include "workspace_view.h"
 
 enum {
@@ -40,7 +41,8 @@ static int settle_claimed(void *arg, const char *name, bool dropped)
 static void begin_one(struct node *node, const struct catalog_workspace *workspace)
 {
     struct err failure = ERR_INIT;
-    int rc = workspace_name_check(workspace->name, &failure);
+    int rc =
+        workspace_is_of_run(workspace->name) ? 0 : workspace_name_check(workspace->name, &failure);
     if (rc == 0 && workspace->volume.state != CATALOG_VOLUME_ATTACHED) {
         rc = workspace_has_job(node, workspace->name, &failure);
         if (rc == 1)
@@ -76,7 +78,7 @@ static int recover_all(struct node *node, convert_stop *stop, void *stop_arg, st
 {
     struct catalog_workspace *rows = NULL;
     size_t count = 0;
-    int rc = catalog_workspace_list(node->catalog, &rows, &count, err);
+    int rc = catalog_workspace_list_all(node->catalog, &rows, &count, err);
     for (size_t i = 0; i < count; i++) {
         if (rc == 0 && stop)
             rc = stop(stop_arg, err);

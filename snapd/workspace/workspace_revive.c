@@ -4,6 +4,7 @@
 #include "log.h"
 #include "workspace_epoch.h"
 #include "workspace_path.h"
+#include "workspace_run.h"
 #include "workspace_view.h"
 
 #include <string.h>
@@ -21,6 +22,10 @@ int workspace_is_missing(struct node *node, const struct catalog_workspace *work
     if (rc == 0 && status.attached && !status.dead)
         rc = volumes_is_mounted(node->volumes, workspace->volume.id, workspace->mount.path,
                                 &mounted, err);
+    if (rc == 0 && mounted && workspace_is_of_run(workspace->name)) {
+        rc = workspace_run_stands(node, workspace->name, err);
+        mounted = rc == 1;
+    }
     return rc < 0 ? rc : !mounted;
 }
 
@@ -59,6 +64,21 @@ static bool may_live(const struct volume_status *before)
     return (before->attached || before->detaching) && !before->dead;
 }
 
+/* The place is as it was written down. That of a run's volume is in RUN, where nobody else puts
+ * anything. */
+static int prepare_path(struct node *node, const struct catalog_workspace *workspace,
+                        struct err *err)
+{
+    cleanup_free char *real = NULL;
+    const char *path = workspace->mount.path;
+    if (workspace_is_of_run(workspace->name))
+        return workspace_run_prepare(node, workspace->name, err);
+    int rc = workspace_path_resolve(node, path, &real, err);
+    if (rc == 0 && strcmp(real, path) != 0)
+        rc = err_fail(err, ERR_CONFLICT, "%s leads to %s now", path, real);
+    return rc;
+}
+
 /* Nobody's disk is taken from him unasked: only what is dead is abandoned. */
 static int bring_back(struct node *node, const struct catalog_workspace *workspace,
                       const struct volume_status *before, struct volumes_mended *ret,
@@ -66,16 +86,15 @@ static int bring_back(struct node *node, const struct catalog_workspace *workspa
 {
     const char *id = workspace->volume.id;
     const char *path = workspace->mount.path;
-    cleanup_free char *real = NULL;
     int rc = 0;
-    if (before->dead)
+    if (before->dead && workspace_is_of_run(workspace->name))
+        rc = workspace_run_let_go(node, workspace->name, err);
+    if (rc == 0 && before->dead)
         rc = volumes_abandon(node->volumes, id, path, false, err);
     if (rc == 0)
         rc = FAULT_POINT("workspace.revive-abandoned", err);
     if (rc == 0)
-        rc = workspace_path_resolve(node, path, &real, err);
-    if (rc == 0 && strcmp(real, path) != 0)
-        rc = err_fail(err, ERR_CONFLICT, "%s leads to %s now", path, real);
+        rc = prepare_path(node, workspace, err);
     return rc == 0 ? workspace_bring_up(node, id, path, workspace->mount.read_only, true, ret, err)
                    : rc;
 }
@@ -172,6 +191,8 @@ int workspace_revive(struct node *node, const struct catalog_workspace *workspac
                      : restarted ? node_restarted
                                  : NULL,
                      lives, mounted, err);
+    else if (rc == 0 && workspace_is_of_run(workspace->name))
+        rc = workspace_run_stand(node, workspace->name, err);
     return rc < 0 ? err_wrap(err, rc, "workspace %s", workspace->name) : 1;
 }
 
@@ -218,6 +239,8 @@ static int detach_stray(struct node *node, const struct catalog_workspace *works
 int workspace_settle(struct node *node, const struct catalog_workspace *workspace, struct err *err)
 {
     int rc = 0;
+    if (workspace_is_of_run(workspace->name))
+        return workspace_run_settle(node, workspace, err);
     switch (workspace->volume.state) {
     case CATALOG_VOLUME_CREATING:
         rc = workspace_discard(node, workspace, NULL, err);

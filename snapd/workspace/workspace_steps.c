@@ -10,6 +10,7 @@
 #include "workspace_fetch.h"
 #include "workspace_fork.h"
 #include "workspace_kill.h"
+#include "workspace_run.h"
 #include "workspace_view.h"
 
 #include <string.h>
@@ -135,6 +136,8 @@ int workspace_has_job(struct node *node, const char *name, struct err *err)
 {
     static const char *const objects[] = {"workspace:", WORKSPACE_ABANDON_OBJECT};
     int rc = 0;
+    if (workspace_is_of_run(name)) /* the run's own jobs */
+        return catalog_job_works_on(node->catalog, name, err);
     for (size_t i = 0; i < ARRAY_SIZE(objects) && rc == 0; i++) {
         char object[WORKSPACE_OBJECT_MAX];
         snprintf(object, sizeof object, "%s%s", objects[i], name);
@@ -174,10 +177,18 @@ void workspace_event_add(struct node *node, const char *event, const char *objec
 
 void workspace_event(struct node *node, const char *event, const char *name, const char *detail)
 {
+    static const char workspace[] = "workspace-";
     char object[WORKSPACE_OBJECT_MAX];
-    snprintf(object, sizeof object, "workspace:%s", name);
+    char of_run[WORKSPACE_EVENT_MAX];
+    bool is_of_run = workspace_is_of_run(name);
+    snprintf(object, sizeof object, "%s%s", is_of_run ? "" : "workspace:", name);
+    if (is_of_run && strncmp(event, workspace, sizeof workspace - 1) == 0) {
+        snprintf(of_run, sizeof of_run, "run-volume-%s", event + sizeof workspace - 1);
+        event = of_run;
+    }
     workspace_event_add(node, event, object, detail);
-    log_event(LOG_INFO, event, "workspace", name, "detail", detail, NULL);
+    log_event(LOG_INFO, event, is_of_run ? "run" : "workspace",
+              is_of_run ? workspace_run_id(name) : name, "detail", detail, NULL);
 }
 
 void workspace_incident(struct node *node, const struct catalog_workspace *workspace,
@@ -194,11 +205,17 @@ static void tell_failed(const struct catalog_workspace *workspace,
                         const struct volume_status *status, char ret[WORKSPACE_INCIDENT_MAX])
 {
     const char *why = status->failed_num > 0 ? strerrordesc_np(status->failed_num) : NULL;
+    char help[WORKSPACE_NAME_MAX + 64];
+    if (workspace_is_of_run(workspace->name))
+        snprintf(help, sizeof help, "use the run again, which mounts it anew");
+    else
+        snprintf(help, sizeof help, "run `varve workspace unmount %s --abandon` and mount it again",
+                 workspace->name);
     snprintf(ret, WORKSPACE_INCIDENT_MAX,
              "fenced: the host's disk failed to sync what was written to it%s%s; what was synced "
              "inside before is kept, the rest may be lost, later writes fail. Look at that disk, "
-             "then run `varve workspace unmount %s --abandon` and mount it again",
-             why ? ": " : "", why ? why : "", workspace->name);
+             "then %s",
+             why ? ": " : "", why ? why : "", help);
 }
 
 void workspace_tell_fenced(const struct node *node, const struct catalog_workspace *workspace,
@@ -211,8 +228,10 @@ void workspace_tell_fenced(const struct node *node, const struct catalog_workspa
     snprintf(ret, WORKSPACE_INCIDENT_MAX,
              "fenced: its writes waited for the host's full disk for more than %lld seconds "
              "([volume] disk_wait); what was written before is kept, later writes fail. Free space "
-             "there, then unmount it and mount it again",
-             (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S));
+             "there, then %s",
+             (long long)(node->volume.disk_wait_ns / CLOCK_NS_PER_S),
+             workspace_is_of_run(workspace->name) ? "use the run again, which mounts it anew"
+                                                  : "unmount it and mount it again");
 }
 
 int workspace_note_loss(struct node *node, const struct catalog_workspace *workspace,

@@ -106,7 +106,7 @@ void workspace_trim_pass(struct workspace_trim *trim, int64_t now_ns, workspace_
     struct catalog_workspace *rows = NULL;
     size_t count = 0;
     struct err failure = ERR_INIT;
-    if (catalog_workspace_list(trim->node->catalog, &rows, &count, &failure) < 0) {
+    if (catalog_workspace_list_all(trim->node->catalog, &rows, &count, &failure) < 0) {
         log_event(LOG_WARN, "workspaces-not-listed", "error", failure.text, NULL);
         return;
     }

@@ -264,7 +264,7 @@ static bool has_workspace(struct node *node)
 {
     struct catalog_workspace *rows = NULL;
     size_t count = 0;
-    if (catalog_workspace_list(node->catalog, &rows, &count, NULL) < 0)
+    if (catalog_workspace_list_all(node->catalog, &rows, &count, NULL) < 0)
         return true;
     for (size_t i = 0; i < count; i++)
         catalog_workspace_free(&rows[i]);

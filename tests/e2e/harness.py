@@ -238,6 +238,7 @@ class Node:
             return []
         served = [w["id"] for w in self.ok("workspace", "ls")["workspaces"]
                   if w["state"] not in ("creating", "detached", "removing")]
+        served += [r["volume"]["id"] for r in self.ok("run", "ls")["runs"] if r.get("volume")]
         found = [f"worker {pid}: {read_text(f'/proc/{pid}/cmdline')!r}" for pid in self.workers()]
         found += mounts_below(f"{self.run_dir}/volumes")
         found += [f"{device} on {backing}" for device, backing

@@ -25,7 +25,7 @@ def test_proc_is_a_directory_and_stays_one(scratch):
     procfs without its covers, and with it the host's sysctls to be written."""
     node = scratch.node("n1").start()
     node.ok("image", "import", harness.rootfs_tar(), "--name", "debian:12")
-    node.ok("run", "create", "debian:12", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "debian:12", "--id", "r")
     reply = node.call("run", "exec", "r", "--", "sh", "-c",
                       "mv /proc /p; rmdir /proc; ln -sfT /tmp /proc; "
                       "test -d /proc/self")
@@ -58,7 +58,7 @@ def test_the_directory_for_temporary_files_is_deleted(scratch):
 def test_a_lost_catalog_is_not_replaced_by_an_empty_one(scratch):
     node = scratch.node("n1").start()
     node.ok("image", "import", small_tar(scratch), "--name", "a:1")
-    node.ok("run", "create", "a:1", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "a:1", "--id", "r")
     node.stop()
     catalog = f"{node.data}/catalog.db"
     with open(f"{node.data}/layout/index.json", "rb") as f:
@@ -114,7 +114,7 @@ def test_a_disk_that_runs_have_filled_can_be_emptied(scratch):
 def test_what_is_mounted_in_a_run_is_not_missed_in_silence(scratch):
     node = scratch.node("n1").start()
     node.ok("image", "import", small_tar(scratch), "--name", "a:1")
-    node.ok("run", "create", "a:1", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "a:1", "--id", "r")
     rootfs = f"{node.run_dir}/runs/r/rootfs"
     for place in ("volume", "bin", "odd name\n"):
         os.makedirs(f"{rootfs}/{place}", exist_ok=True)

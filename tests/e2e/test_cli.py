@@ -65,7 +65,7 @@ def test_detach_wait_and_show(scratch):
         check(key in shown, f"job show gives no {key}")
     check_equal((shown["id"], shown["kind"], shown["state"]), (job, "image.import", "done"), "job")
     check(shown["result"]["digest"].startswith("sha256:"), "result of the job")
-    failed = node.ok("run", "create", "none:1", "--plain-upper", "--detach")["job"]
+    failed = node.ok("run", "create", "none:1", "--detach")["job"]
     check_equal(node.call("job", "wait", failed).status, 3, "job wait of a failed job")
     error = node.ok("job", "show", failed)["error"]
     check(error["code"] == "not_found" and error["message"], f"error of a failed job {error}")
@@ -78,8 +78,8 @@ def test_keys_join(scratch):
             for _ in range(5)}
     check_equal(len(jobs), 1, "jobs of five requests with one key")
     node.fails(4, "image", "import", path, "--name", "other:1", "--key", "k", says=["key"])
-    first = node.ok("run", "create", "t:1", "--plain-upper", "--key", "r")
-    second = node.ok("run", "create", "t:1", "--plain-upper", "--key", "r")
+    first = node.ok("run", "create", "t:1", "--key", "r")
+    second = node.ok("run", "create", "t:1", "--key", "r")
     check_equal(first["id"], second["id"], "runs of two requests with one key")
 
 
@@ -99,7 +99,7 @@ def test_twenty_clients_at_once(scratch):
 def test_lists_for_people(scratch):
     node = scratch.node("n1").start()
     node.ok("image", "import", tiny_tar(scratch), "--name", "t:1")
-    node.ok("run", "create", "t:1", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "t:1", "--id", "r")
     node.ok("snapshot", "create", "--run", "r", "--name", "s:1", "--comment", "a\x1b[31mred\n")
     for args, word in ((("image", "ls"), "t:1"), (("run", "ls"), "ready"),
                        (("snapshot", "ls"), "local"), (("job", "ls"), "snapshot.create"),

@@ -12,7 +12,7 @@ from harness import check, check_equal
 def ready(scratch):
     node = scratch.node("n1").start()
     node.ok("image", "import", harness.rootfs_tar(), "--name", "debian:12")
-    node.ok("run", "create", "debian:12", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "debian:12", "--id", "r")
     return node
 
 

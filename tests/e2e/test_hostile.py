@@ -61,12 +61,12 @@ def ready(scratch):
 def refuse(node, registry, name, image):
     """Neither pulled nor imported, and no trace of it."""
     registry.images["x"] = image
-    node.fails(1, "run", "create", f"{registry.host}/x:1", "--id", "r", "--plain-upper")
+    node.fails(1, "run", "create", f"{registry.host}/x:1", "--id", "r")
     check_nothing_is_left(node, f"the pull of {name}")
     layout = image.layout(node.scratch.path("layout-" + name))
     reply_ = node.call("image", "import", layout, "--name", "y:1")
     if reply_.status == 0:
-        node.fails(1, "run", "create", "y:1", "--id", "r", "--plain-upper")
+        node.fails(1, "run", "create", "y:1", "--id", "r")
         node.ok("image", "rm", "y:1")
     else:
         check_equal((reply_.status, reply_.err.count("\n")), (1, 1), f"{name}: {reply_.err}")
@@ -303,7 +303,7 @@ def test_a_small_disk(scratch):
     }
     for name, image in images.items():
         registry.images["x"] = image
-        line = node.fails(1, "run", "create", f"{registry.host}/x:1", "--id", "r", "--plain-upper")
+        line = node.fails(1, "run", "create", f"{registry.host}/x:1", "--id", "r")
         check("space" in line or "left" in line, line)
         check_nothing_is_left(node, name)
     accept(node, registry, "a small image", Image([(MANY, "gzip")]))

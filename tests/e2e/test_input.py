@@ -54,13 +54,13 @@ def test_malformed_references(scratch):
     node = scratch.node("n1").start()
     for reference in ("UPPER/n", "n:", "a//b", "n@sha256:12", "n:-x", "a/../b", "n m", "", "@",
                       "a" * 300):
-        for verb in (("image", "pull"), ("run", "create", "--plain-upper")):
+        for verb in (("image", "pull"), ("run", "create")):
             reply = node.call(*verb, reference)
             check_equal(reply.status, 2, f"status of {verb} '{reference[:40]}' ({reply.err})")
             check_equal(reply.err.count("\n"), 1, f"lines for '{reference[:40]}' ({reply.err})")
     node.fails(2, "image", "pull", "n:t@sha512:" + "0" * 128, says=["sha256"])
     node.fails(2, "image", "import", small_tar(scratch), "--name", "Bad Name", says=["Bad Name"])
-    node.fails(2, "run", "create", "x", "--plain-upper", "--id", "../../etc", says=["../../etc"])
+    node.fails(2, "run", "create", "x", "--id", "../../etc", says=["../../etc"])
     check_agreement(node)
 
 
@@ -142,7 +142,7 @@ def test_wrong_diff_id_never_becomes_a_run(scratch):
     layout = layout_of(scratch)
     wrong_diff_id(layout)
     if node.call("image", "import", layout, "--name", "lie:1").status == 0:
-        node.fails(1, "run", "create", "lie:1", "--plain-upper", says=["digest"])
+        node.fails(1, "run", "create", "lie:1", says=["digest"])
     check_equal(node.ok("run", "ls"), {"runs": []}, "runs after the failure")
     check_equal(os.listdir(os.path.join(node.data, "layers")), [], "layers after the failure")
     check_agreement(node)
@@ -154,7 +154,7 @@ def test_full_disk(scratch):
         node = scratch.node(f"n{size}", data=os.path.join(place, "data")).start()
         reply = node.call("image", "import", harness.rootfs_tar(), "--name", "debian:12")
         if reply.status == 0:
-            reply = node.call("run", "create", "debian:12", "--plain-upper", "--id", "r")
+            reply = node.call("run", "create", "debian:12", "--id", "r")
         check_equal(reply.status, 1, f"status on {size} ({reply.err})")
         check_equal(reply.err.count("\n"), 1, f"lines ({reply.err})")
         check("space" in reply.err, f"the cause on {size}: {reply.err}")
@@ -165,7 +165,7 @@ def test_full_disk(scratch):
 
 def test_missing_things(scratch):
     node = scratch.node("n1").start()
-    node.fails(3, "run", "create", "none:1", "--plain-upper", says=["none"])
+    node.fails(3, "run", "create", "none:1", says=["none"])
     node.fails(3, "image", "pull", "none:1", says=["none"])
     node.fails(3, "image", "inspect", "none:1", says=["none:1"])
     node.fails(3, "image", "rm", "none:1", says=["none:1"])
@@ -190,8 +190,8 @@ def test_names_that_exist(scratch):
     check_equal(node.ok("image", "import", first, "--name", "a:1")["digest"], made["digest"],
                 "the same import again")
     node.ok("image", "import", second, "--name", "b:1")
-    node.ok("run", "create", "a:1", "--id", "r", "--plain-upper")
-    node.fails(4, "run", "create", "b:1", "--id", "r", "--plain-upper", says=["r"])
+    node.ok("run", "create", "a:1", "--id", "r")
+    node.fails(4, "run", "create", "b:1", "--id", "r", says=["r"])
     node.fails(4, "image", "rm", "a:1", says=["r"])
     node.ok("snapshot", "create", "--run", "r", "--name", "s:1")
     node.fails(4, "snapshot", "create", "--run", "r", "--name", "a:1", says=["a:1"])
@@ -201,7 +201,7 @@ def test_names_that_exist(scratch):
 def test_the_only_copy_is_not_dropped(scratch):
     node = scratch.node("n1").start()
     node.ok("image", "import", small_tar(scratch), "--name", "a:1")
-    node.ok("run", "create", "a:1", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "a:1", "--id", "r")
     snapshot = node.ok("snapshot", "create", "--run", "r", "--name", "s:1")
     node.fails(4, "image", "rm", "s:1", says=["snapshot"])
     node.ok("snapshot", "rm", snapshot["id"])
@@ -213,7 +213,7 @@ def test_unreachable_registry(scratch):
     port = harness.free_port()
     node = scratch.node("n1", remote=f"http://127.0.0.1:{port}/varve").start()
     node.ok("image", "import", small_tar(scratch), "--name", "a:1")
-    node.ok("run", "create", "a:1", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "a:1", "--id", "r")
     snapshot = node.ok("snapshot", "create", "--run", "r")
     node.fails(1, "snapshot", "push", snapshot["id"], says=[f"127.0.0.1:{port}"])
     check_equal(node.ok("snapshot", "inspect", snapshot["id"])["durability"], "local",
@@ -225,7 +225,7 @@ def test_unreachable_registry(scratch):
 def test_no_daemon(scratch):
     node = scratch.node("n1")
     node.fails(5, "image", "ls", says=[node.socket])
-    node.fails(5, "run", "create", "x", "--plain-upper", says=[node.socket])
+    node.fails(5, "run", "create", "x", says=[node.socket])
 
 
 def test_second_daemon(scratch):

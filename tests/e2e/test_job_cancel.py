@@ -53,7 +53,7 @@ def base_node(scratch):
 def test_large_files(scratch):
     """Import (converting, packing), export, a snapshot of many files and of a large one."""
     node = base_node(scratch)
-    rootfs = node.ok("run", "create", "small:1", "--id", "r", "--plain-upper")["rootfs"]
+    rootfs = node.ok("run", "create", "small:1", "--id", "r")["rootfs"]
     for step in ("convert", "capture"):
         before = tree_of(node)
         job = node.ok("image", "import", scratch.path("large.tar"), "--name", "large:1", "--detach")["job"]

@@ -66,7 +66,7 @@ def work_in(node, run_id, scratch):
 
 def snapshot_of_session(node, scratch):
     node.ok("image", "import", harness.rootfs_tar(), "--name", "debian:12")
-    made = node.ok("run", "create", "debian:12", "--id", "session", "--plain-upper")
+    made = node.ok("run", "create", "debian:12", "--id", "session")
     check_equal(made["id"], "session", "id of the run")
     rootfs = work_in(node, "session", scratch)
     before = treecmp.listing(rootfs)
@@ -97,7 +97,7 @@ def push_and_forget(node, snapshot):
 
 
 def restored_equals(other, reference, before):
-    made = other.ok("run", "create", reference, "--plain-upper")
+    made = other.ok("run", "create", reference)
     found = treecmp.differences(before, treecmp.listing(made["rootfs"]))
     check(not found, "restored tree differs: " + "; ".join(found[:20]))
     check_equal(other.exec(made["id"], "/usr/bin/stat", "-c", "%a", "/srv/app/shared"), "1777\n",
@@ -154,7 +154,7 @@ def test_store_is_a_layout_for_stock_tools(scratch):
     raw = run(["skopeo", "inspect", "--raw", f"oci:{layout}:debian:12"])
     check("manifests" not in json.loads(raw), "the layout names a manifest")
     check("debian:12" in run(["umoci", "ls", "--layout", layout]), "umoci lists the image")
-    made = node.ok("run", "create", "debian:12", "--plain-upper")
+    made = node.ok("run", "create", "debian:12")
     check_equal(made["image"], digest, "image of the run")
     unpacked_equals(scratch, f"oci:{layout}:debian:12", treecmp.listing(made["rootfs"]))
 
@@ -208,14 +208,14 @@ def test_import_of_stock_layouts_keeps_the_digest(scratch):
 def test_second_snapshot_of_a_run_holds_all_changes(scratch):
     node = scratch.node("n1").start()
     node.ok("image", "import", harness.rootfs_tar(), "--name", "debian:12")
-    node.ok("run", "create", "debian:12", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "debian:12", "--id", "r")
     node.exec("r", "sh", "-c", "echo one > /one")
     first = node.ok("snapshot", "create", "--run", "r")
     node.exec("r", "sh", "-c", "echo two > /two; rm /one")
     second = node.ok("snapshot", "create", "--run", "r")
     check(first["image"] != second["image"], "two states, two images")
     for snapshot, want in ((first, ["one"]), (second, ["two"])):
-        made = node.ok("run", "create", snapshot["id"], "--plain-upper")
+        made = node.ok("run", "create", snapshot["id"])
         have = sorted(set(os.listdir(made["rootfs"])) & {"one", "two"})
         check_equal(have, want, f"files of {snapshot['id']}")
 
@@ -223,10 +223,10 @@ def test_second_snapshot_of_a_run_holds_all_changes(scratch):
 def test_template_is_never_changed(scratch):
     node = scratch.node("n1").start()
     node.ok("image", "import", harness.rootfs_tar(), "--name", "debian:12")
-    first = node.ok("run", "create", "debian:12", "--plain-upper")
+    first = node.ok("run", "create", "debian:12")
     before = treecmp.listing(first["rootfs"])
     node.exec(first["id"], "sh", "-c", "rm -rf /usr/share; echo x > /etc/passwd; chmod 700 /var")
-    second = node.ok("run", "create", "debian:12", "--plain-upper")
+    second = node.ok("run", "create", "debian:12")
     found = treecmp.differences(before, treecmp.listing(second["rootfs"]))
     check(not found, "the template changed: " + "; ".join(found[:10]))
 
@@ -234,7 +234,7 @@ def test_template_is_never_changed(scratch):
 def test_runs_survive_a_restart(scratch):
     node = scratch.node("n1").start()
     node.ok("image", "import", harness.rootfs_tar(), "--name", "debian:12")
-    made = node.ok("run", "create", "debian:12", "--id", "r", "--plain-upper")
+    made = node.ok("run", "create", "debian:12", "--id", "r")
     node.exec("r", "sh", "-c", "echo kept > /kept")
     sleeper = subprocess.Popen([harness.VARVE, "--host", f"unix:{node.socket}", "run", "exec", "r",
                                 "--", "sleep", "60"], stdin=subprocess.DEVNULL)
@@ -250,7 +250,7 @@ def test_runs_survive_a_restart(scratch):
     run(["umount", made["rootfs"]])
     node.start()
     check_equal(node.exec("r", "cat", "/kept"), "kept\n", "content after mounts were gone")
-    check(glob.glob(os.path.join(node.data, "runs", "r", "upper", "kept")), "upper of the run")
+    check(glob.glob(os.path.join(node.run_dir, "runs", "r", "volume", "run", "upper", "kept")), "upper of the run")
 
 
 if __name__ == "__main__":

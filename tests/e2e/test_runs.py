@@ -48,7 +48,7 @@ def ready(scratch, config=None):
     else:
         layout = layout_of(scratch, "layout", harness.rootfs_tar(), config)
         node.ok("image", "import", layout, "--name", "debian:12")
-    node.ok("run", "create", "debian:12", "--id", "r", "--plain-upper")
+    node.ok("run", "create", "debian:12", "--id", "r")
     return node
 
 
@@ -120,7 +120,7 @@ def start_a_bundle(runtime, scratch, node):
     finally:
         container.delete()
     made = node.ok("snapshot", "create", "--run", "r", "--name", f"by:{runtime}")
-    node.ok("run", "create", made["id"], "--id", f"of-{runtime}", "--plain-upper")
+    node.ok("run", "create", made["id"], "--id", f"of-{runtime}")
     check_equal(read(f"{rootfs_of(node, f'of-{runtime}')}/made-by-{runtime}"), f"{runtime}\n",
                 "what the container wrote")
 
@@ -226,7 +226,10 @@ def test_reset(scratch):
     check_equal(os.stat(f"{rootfs}/srv").st_mode & 0o777, 0o755, "mode of a directory")
     check("y\n" not in read(f"{rootfs}/etc/passwd"), "a change is still there")
     after = node.ok("run", "inspect", "r")
+    volumes = [document.pop("volume") for document in (before, after)]
     check_equal(after, before, "the run's document")
+    check_equal(volumes[1]["id"], volumes[0]["id"], "the run's volume")
+    check(volumes[1]["filesystem"]["used"] < volumes[0]["filesystem"]["used"] + (1 << 20), f"used: {volumes}")
     check_equal(node.exec("r", "echo", "works"), "works\n", "exec after reset")
     check_equal(os.listdir(f"{node.data}/tmp"), [], "what is left in DATA/tmp")
     node.fails(3, "run", "reset", "none", says=["none"])

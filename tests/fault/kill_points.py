@@ -177,6 +177,12 @@ class Bench:
         return points_passed(said)
 
 
+def own_of_runs(point):
+    """For jobs of runs on volumes, of which each kill takes seconds: what making, attaching and mounting a volume passes by
+    itself is what test_volumes_jobs.py kills at, and what every job passes is tried with plain uppers."""
+    return harness.LONG or not point.startswith(("volume", *COMMON))
+
+
 def kill_at_each_point(scratch, job, wanted=lambda point: True):
     bench = Bench(scratch, job)
     passed = bench.passed()

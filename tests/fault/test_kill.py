@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, check_equal, run  # noqa: E402  pylint: disable=wrong-import-position
 from agreement import check_agreement  # noqa: E402  pylint: disable=wrong-import-position
-from kill_points import (Job, call_until_killed, hits, kill_at_each_point, points_passed,  # noqa: E402
+from kill_points import (Job, own_of_runs, call_until_killed, hits, kill_at_each_point, points_passed,  # noqa: E402
                          start_until_killed)
 
 
@@ -63,11 +63,15 @@ def prepare_export(node, scratch):
 
 def prepare_run(node, scratch):
     node.ok("image", "import", template(scratch), "--name", "t:1")
-    return ("run", "create", "t:1", "--id", "r", "--plain-upper")
+    return ("run", "create", "t:1", "--id", "r", "--size", "64M")
 
 
-def prepare_snapshot(node, scratch):
-    node.ok(*prepare_run(node, scratch))
+def prepare_plain_run(node, scratch):
+    return (*prepare_run(node, scratch)[:-2], "--plain-upper")
+
+
+def prepare_snapshot(node, scratch, prepare=prepare_run):
+    node.ok(*prepare(node, scratch))
     rootfs = node.ok("run", "inspect", "r")["rootfs"]
     with open(f"{rootfs}/new", "w", encoding="utf-8") as f:
         f.write("new")
@@ -76,13 +80,13 @@ def prepare_snapshot(node, scratch):
 
 
 def prepare_push(node, scratch):
-    made = node.ok(*prepare_snapshot(node, scratch))
+    made = node.ok(*prepare_snapshot(node, scratch, prepare_plain_run))
     return ("snapshot", "push", made["id"])
 
 
 def prepare_pull(node, scratch):
     other = scratch.node("source", remote=f"oci:{scratch.path('remote')}").start()
-    made = other.ok(*prepare_snapshot(other, scratch))
+    made = other.ok(*prepare_snapshot(other, scratch, prepare_plain_run))
     other.ok("snapshot", "push", made["id"])
     other.stop()
     return ("image", "pull", "s:1")
@@ -99,7 +103,7 @@ def prepare_image_rm(node, scratch):
 
 
 def prepare_snapshot_rm(node, scratch):
-    made = node.ok(*prepare_snapshot(node, scratch))
+    made = node.ok(*prepare_snapshot(node, scratch, prepare_plain_run))
     node.ok("snapshot", "push", made["id"])
     return ("snapshot", "rm", made["id"])
 
@@ -151,11 +155,15 @@ def test_the_first_start_of_all(scratch):
 
 
 def test_run_create(scratch):
-    kill_at_each_point(scratch, Job(prepare_run))
+    kill_at_each_point(scratch, Job(prepare_run), own_of_runs)
+
+
+def test_run_create_plain(scratch):
+    kill_at_each_point(scratch, Job(prepare_plain_run))
 
 
 def test_snapshot_create(scratch):
-    kill_at_each_point(scratch, Job(prepare_snapshot, ready=mounted))
+    kill_at_each_point(scratch, Job(prepare_snapshot, ready=mounted), own_of_runs)
 
 
 def test_push(scratch):
@@ -167,7 +175,7 @@ def test_pull(scratch):
 
 
 def test_run_rm(scratch):
-    kill_at_each_point(scratch, Job(prepare_run_rm, ready=mounted, removes=True))
+    kill_at_each_point(scratch, Job(prepare_run_rm, ready=mounted, removes=True), own_of_runs)
 
 
 def test_image_rm(scratch):

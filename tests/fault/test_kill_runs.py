@@ -9,18 +9,30 @@ sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 import harness  # noqa: E402  pylint: disable=wrong-import-position
 from harness import check, run  # noqa: E402  pylint: disable=wrong-import-position
 from agreement import rows  # noqa: E402  pylint: disable=wrong-import-position
-from kill_points import Job, kill_at_each_point  # noqa: E402  pylint: disable=wrong-import-position
-from test_kill import mounted, prepare_run, template  # noqa: E402  pylint: disable=wrong-import-position
+from kill_points import Job, own_of_runs, kill_at_each_point  # noqa: E402  pylint: disable=wrong-import-position
+from test_kill import mounted, prepare_plain_run, prepare_run, template  # noqa: E402  pylint: disable=wrong-import-position
+
+
+def write_new(node):
+    with open(f"{node.ok('run', 'inspect', 'r')['rootfs']}/new", "w", encoding="utf-8") as f:
+        f.write("new")
+        f.flush()
+        os.fsync(f.fileno())
 
 
 def changed_run(node, scratch):
     node.ok(*prepare_run(node, scratch))
-    with open(f"{node.ok('run', 'inspect', 'r')['rootfs']}/new", "w", encoding="utf-8") as f:
-        f.write("new")
+    write_new(node)
 
 
 def prepare_reset(node, scratch):
     changed_run(node, scratch)
+    return ("run", "reset", "r")
+
+
+def prepare_plain_reset(node, scratch):
+    node.ok(*prepare_plain_run(node, scratch))
+    write_new(node)
     return ("run", "reset", "r")
 
 
@@ -64,15 +76,19 @@ def is_now(wanted):
 
 
 def test_reset(scratch):
-    kill_at_each_point(scratch, Job(prepare_reset, ready=mounted, look=is_now("reset")))
+    kill_at_each_point(scratch, Job(prepare_reset, ready=mounted, look=is_now("reset")), own_of_runs)
+
+
+def test_plain_reset(scratch):
+    kill_at_each_point(scratch, Job(prepare_plain_reset, ready=mounted, look=is_now("reset")))
 
 
 def test_rollback(scratch):
-    kill_at_each_point(scratch, Job(prepare_rollback, ready=mounted, look=is_now("other")))
+    kill_at_each_point(scratch, Job(prepare_rollback, ready=mounted, look=is_now("other")), own_of_runs)
 
 
 def test_recover(scratch):
-    kill_at_each_point(scratch, Job(prepare_recover, ready=unmounted, look=is_now("old")))
+    kill_at_each_point(scratch, Job(prepare_recover, ready=unmounted, look=is_now("old")), own_of_runs)
 
 
 if __name__ == "__main__":

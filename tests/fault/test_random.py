@@ -37,7 +37,7 @@ def requests(rng, paths, round_number):
     name, run_id = f"t{number}:1", f"r{rng.randrange(4)}"
     tag = f"s:{round_number}"
     commands = [("image", "import", paths[number], "--name", name),
-                ("run", "create", name, "--id", run_id, "--plain-upper"),
+                ("run", "create", name, "--id", run_id),
                 ("snapshot", "create", "--run", run_id, "--name", tag),
                 ("snapshot", "push", f"s:{max(0, round_number - rng.randrange(3))}"),
                 ("run", "rm", f"r{rng.randrange(4)}"),

@@ -8,6 +8,7 @@
 #include "overlay.h"
 #include "recover.h"
 #include "run.h"
+#include "run_internal.h"
 #include "run_rollback.h"
 #include "tar_builder.h"
 #include "tree.h"
@@ -383,6 +384,13 @@ void run_world_create(struct run_world *world, const char *id)
     char params[256];
     snprintf(params, sizeof params, "{'id':'%s','image':'base','plain_upper':true}", id);
     json_decref(run_world_job_ok(world, "run.create", id, params));
+}
+
+void run_world_unmount(struct run_world *world, const char *id)
+{
+    cleanup_catalog_run struct catalog_run run = {0};
+    assert_int_equal(catalog_run_get(world->node->catalog, id, &run, NULL), 0);
+    assert_int_equal(run_dirs_unmount(world->node, &run, false, NULL), 0);
 }
 
 void run_world_remove(struct run_world *world, const char *id)

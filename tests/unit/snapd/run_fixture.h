@@ -59,6 +59,7 @@ void run_world_job_fails(struct run_world *world, const char *kind, const char *
                          const char *params, enum err_code code, const char *words);
 /* Creates run `id` from the image that is named "base". */
 void run_world_create(struct run_world *world, const char *id);
+void run_world_unmount(struct run_world *world, const char *id);
 void run_world_remove(struct run_world *world, const char *id);
 
 /* Stops, and in a process of its own starts everything and submits the job, which the process must

@@ -34,7 +34,9 @@ static void test_create(void **state)
     const char *id = json_string_value(json_object_get(chosen, "id"));
     assert_memory_equal(id, "r-", 2);
     assert_string_equal(id + 2, job + 2);
-    assert_true(json_is_true(json_object_get(chosen, "plain_upper")));
+    assert_true(json_is_false(json_object_get(chosen, "plain_upper")));
+    cleanup_json json_t *sized = create(site, "{'image':'base:1','size':67108864}", job);
+    assert_int_equal(json_integer_value(json_object_get(sized, "size")), 67108864);
 }
 
 static void test_create_by_key(void **state)
@@ -45,7 +47,7 @@ static void test_create_by_key(void **state)
         site_ask_with(site, "POST", "/v1/runs", header, "{\"image\":\"base:1\"}");
     cleanup_site_reply struct site_reply again =
         site_ask_with(site, "POST", "/v1/runs", header,
-                      "{\"plain_upper\":true,\"image\":\"base:1\",\"id\":null}");
+                      "{\"plain_upper\":false,\"image\":\"base:1\",\"id\":null}");
     assert_int_equal(first.status, 202);
     assert_string_equal(first.body, again.body);
     cleanup_site_reply struct site_reply other =
@@ -72,7 +74,11 @@ static void test_create_refusals(void **state)
         {400, "invalid", "'token'", "{'image':'a:1','token':'7'}"},
         {400, "invalid", "'plain_upper'", "{'image':'a:1','plain_upper':'yes'}"},
         {400, "invalid", "'workspace'", "{'image':'a:1','workspace':'w:/w'}"},
-        {501, "unsupported", "volumes", "{'image':'a:1','plain_upper':false}"},
+        {400, "invalid", "67108863", "{'image':'a:1','size':67108863}"},
+        {400, "invalid", "1099511627777", "{'image':'a:1','size':1099511627777}"},
+        {400, "invalid", "'size'", "{'image':'a:1','size':-1}"},
+        {400, "invalid", "'size'", "{'image':'a:1','size':'10G'}"},
+        {400, "invalid", "plain upper", "{'image':'a:1','size':67108864,'plain_upper':true}"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         site_refused(site, cases[i].status, cases[i].code, cases[i].word, "POST", "/v1/runs",

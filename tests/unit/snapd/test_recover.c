@@ -46,7 +46,7 @@ static void test_a_node_that_is_well(void **state)
 static void test_a_run_that_is_not_mounted(void **state)
 {
     struct run_world *world = *state;
-    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     expect(world, true, "run:r1 mount it again\n");
     assert_false(run_world_is_mounted(world, "r1"));
     expect(world, false, "run:r1 mounted again\n");
@@ -62,8 +62,8 @@ static void test_a_run_that_cannot_be_mounted(void **state)
     const struct scratch *scratch = run_world_scratch(world);
     char text[2048];
     run_world_create(world, "r2");
-    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
-    assert_int_equal(run_dirs_unmount(world->node, "r2", NULL), 0);
+    run_world_unmount(world, "r1");
+    run_world_unmount(world, "r2");
     assert_int_equal(renameat(scratch->fd, "data/runs/r2/upper", scratch->fd, "kept"), 0);
     recover(world, false, text);
     assert_non_null(strstr(text, "run:r1 mounted again\n"));
@@ -215,7 +215,7 @@ static void test_mount_jobs(void **state)
 {
     struct run_world *world = *state;
     json_decref(run_world_job_ok(world, "run.mount", "r1", "{'id':'r1'}"));
-    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     /* Somebody else works on it. */
     int lock = run_lock_idle(world->node, "r1", NULL);
     assert_true(lock >= 0);
@@ -229,7 +229,7 @@ static void test_mount_jobs(void **state)
     run_world_job_fails(world, "run.mount", "x", "{'id':'..'}", ERR_INVALID, "run ID");
     assert_int_equal(catalog_run_set_state(world->node->catalog, "r1", CATALOG_RUN_REMOVING, NULL),
                      0);
-    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     run_world_job_fails(world, "run.mount", "r1", "{'id':'r1'}", ERR_CONFLICT, "removing");
 }
 

@@ -137,7 +137,7 @@ static void test_refusals(void **state)
     refuse(world, &(struct run_bundle){.args = args, .env = nameless}, ERR_INVALID, "'=x'");
     refuse(world, &(struct run_bundle){.args = args, .cwd = "srv"}, ERR_INVALID, "not absolute");
     refuse(world, &(struct run_bundle){.args = args, .user = "none"}, ERR_NOT_FOUND, "no user");
-    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     refuse(world, &(struct run_bundle){.args = args}, ERR_CONFLICT, "not mounted");
     json_decref(run_world_job_ok(world, "run.mount", "r1", "{'id':'r1'}"));
     json_t *document = NULL;

@@ -48,8 +48,8 @@ static void test_create(void **state)
 {
     struct run_world *world = *state;
     cleanup_free char *digest = run_world_image(world, "base:latest", "a", 3);
-    cleanup_json json_t *run =
-        run_world_job_ok(world, "run.create", "r1", "{'id':'r1','image':'base'}");
+    cleanup_json json_t *run = run_world_job_ok(world, "run.create", "r1",
+                                                "{'id':'r1','image':'base','plain_upper':true}");
     assert_document(world, run, digest);
     run_world_assert_ready(world, "r1");
     run_world_assert_file(world, "run/runs/r1/rootfs/only-2", "2");
@@ -88,7 +88,8 @@ static void test_id_is_made_of_the_job(void **state)
 {
     struct run_world *world = *state;
     free(run_world_image(world, "base:latest", "a", 1));
-    struct catalog_job row = run_world_job(world, "run.create", NULL, "{'image':'base'}");
+    struct catalog_job row =
+        run_world_job(world, "run.create", NULL, "{'image':'base','plain_upper':true}");
     assert_int_equal(row.state, CATALOG_JOB_DONE);
     cleanup_json json_t *run = json_loads(row.result, 0, NULL);
     const char *id = text_of(run, "id");
@@ -104,24 +105,27 @@ static void test_repeating(void **state)
     struct run_world *world = *state;
     cleanup_free char *digest = run_world_image(world, "base:latest", "a", 2);
     free(run_world_image(world, "other:latest", "b", 1));
-    cleanup_json json_t *first =
-        run_world_job_ok(world, "run.create", "r1", "{'id':'r1','image':'base','token':5}");
+    cleanup_json json_t *first = run_world_job_ok(
+        world, "run.create", "r1", "{'id':'r1','image':'base','plain_upper':true,'token':5}");
     assert_int_equal(json_integer_value(json_object_get(first, "token")), 5);
     run_world_write(world, "run/runs/r1/rootfs/work", "done");
     char by_digest[256];
-    snprintf(by_digest, sizeof by_digest, "{'id':'r1','image':'%s','token':5}", digest);
-    const char *const same[] = {"{'id':'r1','image':'base'}", "{'id':'r1','image':'base:latest'}",
-                                by_digest};
+    snprintf(by_digest, sizeof by_digest, "{'id':'r1','image':'%s','plain_upper':true,'token':5}",
+             digest);
+    const char *const same[] = {"{'id':'r1','image':'base','plain_upper':true}",
+                                "{'id':'r1','image':'base:latest','plain_upper':true}", by_digest};
     for (size_t i = 0; i < ARRAY_SIZE(same); i++) {
         cleanup_json json_t *again = run_world_job_ok(world, "run.create", "r1", same[i]);
         assert_true(json_equal(first, again));
         run_world_assert_file(world, "run/runs/r1/rootfs/work", "done");
     }
-    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'other'}", ERR_EXISTS,
-                        "another image");
-    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base','token':6}",
-                        ERR_EXISTS, "another fencing token");
-    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'nowhere'}", ERR_EXISTS,
+    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'other','plain_upper':true}",
+                        ERR_EXISTS, "another image");
+    run_world_job_fails(world, "run.create", "r1",
+                        "{'id':'r1','image':'base','plain_upper':true,'token':6}", ERR_EXISTS,
+                        "another fencing token");
+    run_world_job_fails(world, "run.create", "r1",
+                        "{'id':'r1','image':'nowhere','plain_upper':true}", ERR_EXISTS,
                         "another image");
     run_world_assert_file(world, "run/runs/r1/rootfs/work", "done");
     run_world_assert_ready(world, "r1");
@@ -134,8 +138,8 @@ static void test_repeating_after_the_name_moved(void **state)
     free(run_world_image(world, "base:latest", "a", 2));
     run_world_create(world, "r1");
     free(run_world_image(world, "base:latest", "b", 2));
-    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base'}", ERR_EXISTS,
-                        "another image");
+    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base','plain_upper':true}",
+                        ERR_EXISTS, "another image");
     run_world_assert_ready(world, "r1");
 }
 
@@ -160,11 +164,11 @@ static void test_repeating_while_another_has_the_lock(void **state)
     struct run_world *world = *state;
     free(run_world_image(world, "base:latest", "a", 2));
     run_world_create(world, "r1");
-    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     int lock = run_lock_idle(world->node, "r1", NULL);
     assert_true(lock >= 0);
-    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base'}", ERR_CONFLICT,
-                        "run r1 is locked");
+    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base','plain_upper':true}",
+                        ERR_CONFLICT, "run r1 is locked");
     assert_false(run_world_is_mounted(world, "r1"));
     close(lock);
     run_world_create(world, "r1");
@@ -180,14 +184,16 @@ static void test_bad_requests(void **state)
         enum err_code code;
         const char *words;
     } cases[] = {
-        {"{'id':'../r1','image':'base'}", ERR_INVALID, "run ID"},
-        {"{'id':'R1','image':'base'}", ERR_INVALID, "run ID"},
+        {"{'id':'../r1','image':'base','plain_upper':true}", ERR_INVALID, "run ID"},
+        {"{'id':'R1','image':'base','plain_upper':true}", ERR_INVALID, "run ID"},
         {"{'id':'r1'}", ERR_DAMAGED, "image"},
         {"{'id':'r1','image':5}", ERR_DAMAGED, "image"},
-        {"{'id':'r1','image':'base','token':-1}", ERR_INVALID, "token"},
-        {"{'id':'r1','image':'base','plain_upper':false}", ERR_UNSUPPORTED, "volumes"},
-        {"{'id':'r1','image':'UPPER/case'}", ERR_INVALID, "UPPER"},
-        {"{'id':'r1','image':'not-there'}", ERR_NOT_FOUND, "not-there"},
+        {"{'id':'r1','image':'base','plain_upper':true,'token':-1}", ERR_INVALID, "token"},
+        {"{'id':'r1','image':'base','size':1}", ERR_INVALID, "67108864"},
+        {"{'id':'r1','image':'base','plain_upper':true,'size':67108864}", ERR_INVALID, "size"},
+        {"{'id':'r1','image':'base','plain_upper':1}", ERR_DAMAGED, "plain_upper"},
+        {"{'id':'r1','image':'UPPER/case','plain_upper':true}", ERR_INVALID, "UPPER"},
+        {"{'id':'r1','image':'not-there','plain_upper':true}", ERR_NOT_FOUND, "not-there"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         run_world_job_fails(world, "run.create", "r1", cases[i].params, cases[i].code,
@@ -203,8 +209,8 @@ static void test_unknown_directory(void **state)
     free(run_world_image(world, "base:latest", "a", 1));
     assert_int_equal(mkdirat(scratch->fd, "data/runs/r1", 0700), 0);
     run_world_write(world, "data/runs/r1/thesis", "text");
-    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base'}", ERR_EXISTS,
-                        "data/runs/r1");
+    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base','plain_upper':true}",
+                        ERR_EXISTS, "data/runs/r1");
     run_world_assert_file(world, "data/runs/r1/thesis", "text");
     assert_string_equal(run_world_state(world, "r1"), "none");
 }
@@ -213,12 +219,13 @@ static void test_pull(void **state)
 {
     struct run_world *world = *state;
     run_world_remote_image(world, "images/far", "v1", "far", 2);
-    cleanup_json json_t *run =
-        run_world_job_ok(world, "run.create", "r1", "{'id':'r1','image':'far:v1'}");
+    cleanup_json json_t *run = run_world_job_ok(world, "run.create", "r1",
+                                                "{'id':'r1','image':'far:v1','plain_upper':true}");
     assert_string_equal(text_of(run, "image_name"), "far:v1");
     run_world_assert_ready(world, "r1");
     /* Now it is here. */
-    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'far:v2'}", ERR_EXISTS,
+    run_world_job_fails(world, "run.create", "r1",
+                        "{'id':'r1','image':'far:v2','plain_upper':true}", ERR_EXISTS,
                         "another image");
 }
 
@@ -279,7 +286,8 @@ static void test_many_at_once(void **state)
         char id[16];
         snprintf(id, sizeof id, "r%d", i);
         snprintf(object, sizeof object, "run:%s", id);
-        cleanup_json json_t *params = json_pack("{s:s,s:s}", "id", id, "image", "base");
+        cleanup_json json_t *params =
+            json_pack("{s:s,s:s,s:b}", "id", id, "image", "base", "plain_upper", true);
         struct job_request request = {.kind = "run.create", .object = object, .params = params};
         assert_int_equal(engine_submit(world->engine, &request, &jobs[i], NULL), 0);
     }
@@ -304,7 +312,7 @@ static void test_killed(void **state)
         char id[16];
         char params[128];
         snprintf(id, sizeof id, "r%zu", i);
-        snprintf(params, sizeof params, "{'id':'%s','image':'base'}", id);
+        snprintf(params, sizeof params, "{'id':'%s','image':'base','plain_upper':true}", id);
         run_world_killed_job(world, "run.create", id, params, points[i / 2], i % 2 == 1);
         assert_string_equal(run_world_state(world, id), "creating");
         run_world_start(world);
@@ -326,7 +334,8 @@ static void test_failed(void **state)
         snprintf(fault, sizeof fault, "%s=enospc:%zu", points[i], i + 1);
         /* The hits of all points are counted together, so each is armed for the next one. */
         assert_int_equal(setenv("VARVE_FAULT", fault, 1), 0);
-        run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base'}", ERR_NO_SPACE,
+        run_world_job_fails(world, "run.create", "r1",
+                            "{'id':'r1','image':'base','plain_upper':true}", ERR_NO_SPACE,
                             points[i]);
         assert_int_equal(unsetenv("VARVE_FAULT"), 0);
         run_world_assert_gone(world, "r1");

@@ -258,8 +258,8 @@ static void test_ready_run_with_a_job(void **state)
 static void test_creations_with_jobs_are_left_alone(void **state)
 {
     struct run_world *world = *state;
-    run_world_killed_job(world, "run.create", "r1", "{'id':'r1','image':'base'}", "run.dirs-made",
-                         false);
+    run_world_killed_job(world, "run.create", "r1", "{'id':'r1','image':'base','plain_upper':true}",
+                         "run.dirs-made", false);
     run_recover(world->node, NULL, NULL);
     assert_string_equal(run_world_state(world, "r1"), "creating");
     assert_true(run_world_exists(world, "data/runs/r1/upper"));

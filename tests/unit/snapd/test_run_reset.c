@@ -67,7 +67,7 @@ static void test_a_run_that_cannot_be_unmounted(void **state)
 static void test_a_run_that_is_not_mounted(void **state)
 {
     struct run_world *world = *state;
-    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     json_decref(run_world_job_ok(world, "run.reset", "r1", params));
     assert_reset(world);
 }
@@ -82,7 +82,7 @@ static void test_layers_that_were_deleted(void **state)
     assert_reset(world);
     assert_int_equal(run_world_count(world, "data/layers"), count);
     run_world_delete_layers(world);
-    assert_int_equal(run_dirs_unmount(world->node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     json_decref(run_world_job_ok(world, "run.mount", "r1", params));
     assert_reset(world);
     assert_int_equal(run_world_count(world, "data/layers"), count);
@@ -100,7 +100,7 @@ static void publish(struct run_world *world, const char *name)
     assert_int_equal(layers_ensure(node, &image, NULL, NULL, NULL, NULL), 0);
     const struct run_switch wanted = {.id = "r1", .image = &image, .job = "j-dead"};
     assert_int_equal(run_switch_make(node, &wanted, temp, NULL), 0);
-    assert_int_equal(run_dirs_unmount(node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     assert_int_equal(run_switch_publish(node, "r1", temp, NULL), 0);
 }
 
@@ -114,9 +114,9 @@ static void test_an_exchange_that_was_left(void **state)
     run_world_write(world, "run/runs/r1/rootfs/work", "done");
     publish(world, "base:latest");
     cleanup_fd int lock = run_lock_idle(world->node, "r1", NULL);
-    assert_int_equal(run_settle(world->node, "r1", NULL), 0);
+    assert_int_equal(run_settle(world->node, "r1", NULL, NULL, NULL), 0);
     assert_false(run_world_exists(world, "data/runs/r1/upper/work"));
-    assert_int_equal(run_settle(world->node, "r1", NULL), 0);
+    assert_int_equal(run_settle(world->node, "r1", NULL, NULL, NULL), 0);
 }
 
 /* When its image goes before it has its place, the run stays what it was. */
@@ -147,7 +147,7 @@ static void test_steps_of_the_exchange(void **state)
     assert_int_equal(run_switch_is_done(node, "r1", "j-1", NULL), 0);
     assert_int_equal(run_switch_make(node, &wanted, temp, NULL), 0);
     assert_int_equal(run_switch_publish(node, "r1", temp, &err), -EBUSY); /* it is mounted */
-    assert_int_equal(run_dirs_unmount(node, "r1", NULL), 0);
+    run_world_unmount(world, "r1");
     assert_int_equal(run_switch_publish(node, "r1", temp, NULL), 0);
     assert_int_equal(run_switch_drop(node, "r1", NULL), 0);
     assert_int_equal(run_switch_drop(node, "r1", NULL), 0);

@@ -193,8 +193,8 @@ static void test_failed(void **state)
     run_world_job_fails(world, "run.rm", "r1", rm_params, ERR_IO, "run.marked-removing");
     assert_int_equal(unsetenv("VARVE_FAULT"), 0);
     assert_string_equal(run_world_state(world, "r1"), "removing");
-    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base'}", ERR_CONFLICT,
-                        "half removed");
+    run_world_job_fails(world, "run.create", "r1", "{'id':'r1','image':'base','plain_upper':true}",
+                        ERR_CONFLICT, "half removed");
     run_world_remove(world, "r1");
     run_world_assert_gone(world, "r1");
 }

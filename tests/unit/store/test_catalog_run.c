@@ -48,6 +48,7 @@ static void test_what_was_added_is_got(void **state)
     assert_string_equal(run.image, fixture_digest(1));
     assert_string_equal(run.image_name, "debian:12");
     assert_string_equal(run.upper, "plain");
+    assert_null(run.volume);
     assert_int_equal(run.token, 9);
     assert_string_equal(run.job_id, "j-7");
     assert_int_equal(run.created_ns, 50);

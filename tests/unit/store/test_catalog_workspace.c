@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "catalog_fixture.h"
+#include "catalog_run.h"
 #include "catalog_workspace.h"
 
 static int add(struct fixture *fixture, const char *name, const char *id, struct err *err)
@@ -94,6 +95,64 @@ static void test_taken_names_and_ids(void **state)
     /* A failure leaves nothing behind. */
     assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM workspaces"), 1);
     assert_int_equal(fixture_query(fixture, "SELECT count(*) FROM volumes"), 1);
+}
+
+static void add_run(struct fixture *fixture, const char *id, const char *volume)
+{
+    static const unsigned layers[] = {0x10};
+    const struct catalog_volume row = {
+        .id = (char *)volume, .lineage = (char *)volume, .size = 1 << 20, .job_id = (char *)"j-1"};
+    const struct catalog_run run = {.id = (char *)id,
+                                    .image = (char *)fixture_digest(1),
+                                    .image_name = (char *)"a:1",
+                                    .upper = (char *)"volume",
+                                    .volume = (char *)volume,
+                                    .job_id = (char *)"j-1"};
+    assert_int_equal(fixture_put_image(fixture, 1, layers, 1, NULL), 0);
+    assert_int_equal(catalog_volume_add(fixture->catalog, &row, NULL), 0);
+    assert_int_equal(catalog_run_add(fixture->catalog, &run, NULL), 0);
+}
+
+/* The volume of a run is read as a workspace whose name nobody can choose, and listed apart. */
+static void test_volumes_of_runs(void **state)
+{
+    struct fixture *fixture = *state;
+    struct catalog_workspace row = {0};
+    struct catalog_workspace *rows = NULL;
+    size_t count = 0;
+    struct err err = ERR_INIT;
+    cleanup_free char *name = NULL;
+    assert_int_equal(add(fixture, "w", "0a", NULL), 0);
+    add_run(fixture, "r-1", "0b");
+    assert_int_equal(mount(fixture, "0b", "/run/x", NULL), 0);
+    assert_int_equal(catalog_workspace_get(fixture->catalog, "run:r-1", &row, NULL), 0);
+    assert_string_equal(row.name, "run:r-1");
+    assert_string_equal(row.node, "");
+    assert_string_equal(row.volume.id, "0b");
+    assert_string_equal(row.mount.path, "/run/x");
+    catalog_workspace_free(&row);
+    static const char *const others[] = {"r-1", "run:", "run:r", "run:r-11", "0b", "xrun:r-1"};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        err_clear(&err);
+        assert_failed(catalog_workspace_get(fixture->catalog, others[i], &row, &err), &err,
+                      ERR_NOT_FOUND, others[i]);
+    }
+    assert_int_equal(catalog_workspace_name(fixture->catalog, "0b", &name, NULL), 1);
+    assert_string_equal(name, "run:r-1");
+    assert_int_equal(catalog_workspace_list(fixture->catalog, &rows, &count, NULL), 0);
+    assert_int_equal(count, 1);
+    catalog_workspace_free(&rows[0]);
+    free(rows);
+    assert_int_equal(catalog_workspace_list_all(fixture->catalog, &rows, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    assert_string_equal(rows[0].name, "w");
+    assert_string_equal(rows[1].name, "run:r-1");
+    assert_true(rows[1].wanted);
+    for (size_t i = 0; i < count; i++)
+        catalog_workspace_free(&rows[i]);
+    free(rows);
+    err_clear(&err);
+    assert_failed(mount(fixture, "0a", "/run/x/y", &err), &err, ERR_CONFLICT, "run r-1");
 }
 
 static void test_a_missing_workspace(void **state)
@@ -223,6 +282,7 @@ int main(void)
         with_fixture(test_what_was_added_is_got),
         with_fixture(test_who_shows_an_epoch),
         with_fixture(test_taken_names_and_ids),
+        with_fixture(test_volumes_of_runs),
         with_fixture(test_a_missing_workspace),
         with_fixture(test_the_list_is_in_the_order_of_names),
         with_fixture(test_a_removal_takes_all_rows_or_none),

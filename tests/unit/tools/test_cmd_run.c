@@ -27,6 +27,7 @@ static void test_create_sends_what_was_said(void **state)
         {{"run", "create", "a:1"}, "{\"image\":\"a:1\"}"},
         {{"run", "create", "a:1", "--plain-upper", "--id", "x"},
          "{\"id\":\"x\",\"image\":\"a:1\",\"plain_upper\":true}"},
+        {{"run", "create", "a:1", "--size", "2G"}, "{\"image\":\"a:1\",\"size\":2147483648}"},
         {{"run", "create", "--token", "0", "a:1"}, "{\"image\":\"a:1\",\"token\":0}"},
         {{"run", "create", "--token=9223372036854775807", "a:1"},
          "{\"image\":\"a:1\",\"token\":9223372036854775807}"},
@@ -77,14 +78,20 @@ static void test_ls(void **state)
     static const struct fake_answer answer = {
         .status = 200,
         .body = "{\"runs\":[{\"id\":\"r-1\",\"state\":\"ready\",\"mounted\":true,"
-                "\"image_name\":\"a:1\",\"image\":\"sha256:0123456789abcdef\",\"created\":null},"
+                "\"image_name\":\"a:1\",\"image\":\"sha256:0123456789abcdef\",\"created\":null,"
+                "\"upper\":\"volume\",\"volume\":{\"size\":1073741824,\"filesystem\":{\"used\":"
+                "1048576}}},{\"id\":\"r-3\",\"state\":\"ready\",\"mounted\":true,"
+                "\"image_name\":\"a:1\",\"image\":\"sha256:0123456789abcdef\",\"created\":null,"
+                "\"upper\":\"plain\",\"volume\":null},"
                 "{\"id\":\"r-2\",\"state\":\"broken\",\"error\":{}}]}"};
     struct varve_call_setup setup = {.answers = &answer, .answer_count = 1};
     struct varve_call call;
     varve_call(*state, &setup, VARVE_ARGS("run", "ls"), &call);
-    assert_string_equal(call.out, "ID   STATE   MOUNTED  IMAGE  DIGEST        AGE\n"
-                                  "r-1  ready   yes      a:1    0123456789ab  -\n"
-                                  "r-2  broken  -        -      -             -\n");
+    assert_string_equal(call.out,
+                        "ID   STATE   MOUNTED  UPPER   SIZE     USED     IMAGE  DIGEST        AGE\n"
+                        "r-1  ready   yes      volume  1.0 GiB  1.0 MiB  a:1    0123456789ab  -\n"
+                        "r-3  ready   yes      plain   -        -        a:1    0123456789ab  -\n"
+                        "r-2  broken  -        -       -        -        -      -             -\n");
     varve_call_free(&call);
 }
 

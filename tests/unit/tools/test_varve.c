@@ -88,8 +88,9 @@ static void test_help(void **state)
     assert_non_null(strstr(call.out, "COMMAND...\n                                      Runs a"));
     assert_null(strstr(call.out, "setuid programs")); /* the first sentence is enough */
     varve_call(*state, &no_daemon, VARVE_ARGS("run", "create", "--help"), &call);
-    static const char *const parts[] = {"--id ID",   "--plain-upper",    "--token N", "--detach",
-                                        "--key KEY", "--host unix:PATH", "--json"};
+    static const char *const parts[] = {"--id ID",          "--plain-upper", "--size SIZE",
+                                        "--token N",        "--detach",      "--key KEY",
+                                        "--host unix:PATH", "--json"};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         assert_non_null(strstr(call.out, parts[i]));
 }
