@@ -152,7 +152,7 @@ static void hint_for_status(const struct registry_http_response *response, const
                  host);
     else if (after_s >= 0)
         hint_for_wait(after_s, err);
-    else if (status == 429 || status >= 500)
+    else if (registry_retry_is_open(response))
         err_hint(err, "try again later; the registry's own log may tell more");
     else if (status >= 300 && status < 400)
         err_hint(err, "such redirects are not followed; check the registry's address");
@@ -180,7 +180,7 @@ int registry_error_refusal(const struct registry_http_response *response, struct
                       host ? host : "?", response->status, words.s[0] ? " (" : "", words.s,
                       words.s[0] ? ")" : "", wait);
     hint_for_status(response, host ? host : "HOST", after_s, err);
-    if (registry_retry_is_passing(response))
+    if (registry_retry_is_open(response))
         return renumber(REMOTE_REFUSED_FOR_NOW, err);
     return response->status == 403 ? renumber(REMOTE_DENIED_FOR_GOOD, err) : rc;
 }

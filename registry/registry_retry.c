@@ -13,6 +13,8 @@ bool registry_retry_is_passing(const struct registry_http_response *response)
 {
     switch (response->status) {
     case 408:
+    case 421:
+    case 425:
     case 429:
         return true;
     case 501: /* these say that the same request fails again */
@@ -26,6 +28,12 @@ bool registry_retry_is_passing(const struct registry_http_response *response)
     default:
         return response->status >= 500;
     }
+}
+
+bool registry_retry_is_open(const struct registry_http_response *response)
+{
+    return registry_retry_is_passing(response) ||
+           (response->status >= 500 && response->status != 501);
 }
 
 bool registry_retry_is_cut_off(const struct registry_http_response *response)

@@ -11,16 +11,17 @@
  *     after that time and two attempts, each of which standing still ends (registry_http.h).
  * Tokens that it needs on the way are another piece of work.
  *
- * Passing failures are a lost or refused connection, 408, 429, and each 5xx but those whose
- * registered meaning is that the same request fails again (501, 505 to 508, 510, 511). An unknown
- * one counts as 500, and one that is no status at all (600 and more) as an unknown one (RFC 9110,
- * 15): proxies in front of registries have their own for what 502 and 504 mean (520 to 524). The
- * pause doubles from REGISTRY_RETRY_FIRST_MS to REGISTRY_RETRY_LAST_MS, each time a random part of
- * it (half to whole), so that many do not come back at once. A Retry-After, in seconds or as an
- * HTTP date (RFC 9110, 10.2.3), is obeyed with a jitter on top, for all requests to the origin, as
- * is a 429 without one; one longer than REGISTRY_RETRY_AFTER_MAX_S, or than what is left of the
- * time above, ends the work, and the answer's sentence names it (registry_error.h). One that cannot
- * be read is as none.
+ * Passing failures are a lost or refused connection, 408, 421 and 425 (RFC 9110, 15.5.20, and
+ * RFC 8470: nothing was done, ask again), 429, and each 5xx but those whose registered meaning is
+ * that the same request fails again (501, 505 to 508, 510, 511). An unknown one counts as 500, and
+ * one that is no status at all (600 and more) as an unknown one (RFC 9110, 15): proxies in front of
+ * registries have their own for what 502 and 504 mean (520 to 524). The pause doubles from
+ * REGISTRY_RETRY_FIRST_MS to REGISTRY_RETRY_LAST_MS, each time a random part of it (half to whole),
+ * so that many do not come back at once. A Retry-After, in seconds or as an HTTP date (RFC
+ * 9110, 10.2.3), is obeyed with a jitter on top, for all requests to the origin, as is a 429
+ * without one; one longer than REGISTRY_RETRY_AFTER_MAX_S, or than what is left of the time above,
+ * ends the work, and the answer's sentence names it (registry_error.h). One that cannot be read is
+ * as none.
  */
 #pragma once
 
@@ -43,6 +44,10 @@ struct registry_retry {
 
 /* Whether an answer means that the same request may succeed later. */
 bool registry_retry_is_passing(const struct registry_http_response *response);
+/* Whether an answer leaves open what came of the request, or whether it is refused for good: one
+ * that may succeed later, and each other failure of a server but 501, which says that there is no
+ * such thing. Nobody may forget, for such an answer, what is in the registry. */
+bool registry_retry_is_open(const struct registry_http_response *response);
 /* Whether an answer is of something in between that has lost the registry, or its patience, on the
  * way of a body: 408, 502, 504, and 520 to 524, by which widespread proxies mean the same. */
 bool registry_retry_is_cut_off(const struct registry_http_response *response);

@@ -173,9 +173,8 @@ static uint64_t least_chunk(const struct registry_sender *sender)
     return sender->session.chunk_min > least ? sender->session.chunk_min : least;
 }
 
-static int fail_too_large(struct registry_sender *sender, uint64_t len, struct err *err)
+static int fail_too_large(const struct registry_sender *sender, uint64_t len, struct err *err)
 {
-    sender->hopeless = true;
     int rc = registry_session_fail(&sender->session, err);
     if (sender->session.chunk_min > REGISTRY_CHUNK_MIN && len > REGISTRY_CHUNK_MIN)
         rc = err_wrap(err, rc,
@@ -243,6 +242,37 @@ static void judge_break(struct registry_sender *sender)
         registry_retry_differently(&sender->session.retry);
 }
 
+/* The session does not answer, or not as it should, though the registry may be well: its address
+ * may be of a host that is gone. The record stays until another session is there, as the registry
+ * may be away, or refuse everything for now, too. */
+static void leave_recorded(struct registry_sender *sender)
+{
+    struct registry_session *session = &sender->session;
+    registry_session_forget(session);
+    registry_retry_progress(&session->retry);
+    sender->recorded = true;
+    sender->restarts++;
+}
+
+/* Whether a session's offset is not told for a reason that may be this session's alone: a refusal
+ * that stays. */
+static bool is_refusal(const struct err *failure)
+{
+    return (failure->code == ERR_REFUSED && failure->num != REMOTE_REFUSED_FOR_NOW) ||
+           (failure->code == ERR_DENIED && failure->num == REMOTE_DENIED_FOR_GOOD);
+}
+
+/* Begins anew in another session, if the registry opens one. */
+static int leave_refused(struct registry_sender *sender, const struct err *failure, struct err *err)
+{
+    if (!is_refusal(failure) || !has_all(sender) || sender->losses == REGISTRY_UPLOAD_RESTARTS_MAX)
+        return err_pass(err, -failure->num, failure);
+    leave_recorded(sender);
+    sender->losses++;
+    sender->asks = 0;
+    return 0;
+}
+
 /* Asks for the offset, after something that leaves it open. */
 static int ask(struct registry_sender *sender, struct err *err)
 {
@@ -251,16 +281,18 @@ static int ask(struct registry_sender *sender, struct err *err)
     struct registry_session *session = &sender->session;
     const struct err cause = session->cause;
     uint64_t progress_at = session->progress_at;
-    int rc = registry_session_ask(session, err);
-    if (rc >= 0)
-        judge_break(sender);
+    struct err failure = ERR_INIT;
+    int rc = registry_session_ask(session, &failure);
+    if (rc < 0)
+        return leave_refused(sender, &failure, err);
+    judge_break(sender);
     if (rc == REGISTRY_STEP_DONE && session->progress_at > progress_at)
         sender->asks = 0;
     if (rc == REGISTRY_STEP_LOST && cause.code != ERR_NONE)
         session->cause = cause; /* what went wrong before says more */
     if (rc == REGISTRY_STEP_LOST)
         return restart(sender, err);
-    return rc < 0 ? rc : use_offset(sender, err);
+    return use_offset(sender, err);
 }
 
 int registry_sender_open(struct registry_sender *sender, struct err *err)
@@ -275,18 +307,6 @@ int registry_sender_open(struct registry_sender *sender, struct err *err)
     return rc == 0 ? FAULT_POINT("registry.upload-opened", err) : rc;
 }
 
-/* What an earlier attempt left does not answer, or not as it should, though the registry may be
- * well: its address may be of a host that is gone. The record stays until another session is
- * there, as the registry may be away, too. */
-static void leave_recorded(struct registry_sender *sender)
-{
-    struct registry_session *session = &sender->session;
-    registry_session_forget(session);
-    registry_retry_progress(&session->retry);
-    sender->recorded = true;
-    sender->restarts++;
-}
-
 int registry_sender_resume(struct registry_sender *sender, const char *location, uint64_t offset,
                            struct err *err)
 {
@@ -295,7 +315,8 @@ int registry_sender_resume(struct registry_sender *sender, const char *location,
         return note(sender, false, err);
     struct err failure = ERR_INIT;
     int rc = sender->no_patch ? REGISTRY_STEP_LOST : registry_session_ask(session, &failure);
-    bool final = failure.code == ERR_CANCELLED || failure.code == ERR_DENIED;
+    bool denied = failure.code == ERR_DENIED && failure.num != REMOTE_DENIED_FOR_GOOD;
+    bool final = failure.code == ERR_CANCELLED || denied;
     if (rc < 0 && (final || !has_all(sender)))
         return err_pass(err, rc, &failure);
     if (rc < 0) {
@@ -328,6 +349,17 @@ static int wait(struct registry_sender *sender, bool closing, struct err *err)
     return rc < 0 ? rc : is_there(sender, closing, err);
 }
 
+/* The end of this attempt, unless what was refused was done all the same: a proxy may answer for a
+ * registry that works. */
+static int refused(struct registry_sender *sender, bool closing, struct err *err)
+{
+    struct err failure = ERR_INIT;
+    int rc = is_there(sender, closing, &failure);
+    if (rc < 0 && failure.code == ERR_CANCELLED)
+        return err_pass(err, rc, &failure);
+    return rc == 1 ? 1 : registry_session_fail(&sender->session, err);
+}
+
 /* What is done about a step that was no success: 0 to go on, 1 when the blob is there. */
 static int mend(struct registry_sender *sender, int step, uint64_t len, bool closing,
                 struct err *err)
@@ -343,6 +375,8 @@ static int mend(struct registry_sender *sender, int step, uint64_t len, bool clo
         return rc == 0 ? ask(sender, err) : rc;
     case REGISTRY_STEP_LOST:
         return restart(sender, err);
+    case REGISTRY_STEP_REFUSED:
+        return refused(sender, closing, err);
     case REGISTRY_STEP_TOO_LARGE:
         rc = shrink(sender, len, err);
         return rc == 0 && sender->session.location ? ask(sender, err) : rc;

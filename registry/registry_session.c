@@ -26,7 +26,7 @@ void registry_session_forget(struct registry_session *session)
     session->progress_at = 0;
     session->used = false;
     session->broken = false;
-    session->refused = false;
+    session->worthless = false;
 }
 
 void registry_session_free(struct registry_session *session)
@@ -76,13 +76,6 @@ static int keep(struct registry_session *session, struct registry_http_response 
     session->answered = true;
     *response = (struct registry_http_response){0};
     return step;
-}
-
-static int refuse(struct registry_session *session, const struct registry_http_response *response,
-                  struct err *err)
-{
-    session->refused = true;
-    return registry_error_refusal(response, err);
 }
 
 static int keep_cause(struct registry_session *session, const struct err *cause, int step)
@@ -341,8 +334,7 @@ static bool is_unknown_request(long status)
 }
 
 /* What a refused body means, whichever way it went. */
-static int judge_refusal(struct registry_session *session, struct registry_http_response *response,
-                         struct err *err)
+static int judge_refusal(struct registry_session *session, struct registry_http_response *response)
 {
     long status = response->status;
     if (status == 413)
@@ -353,19 +345,19 @@ static int judge_refusal(struct registry_session *session, struct registry_http_
     if (status == 404 || status == 409 || status == 410 || status == 416 ||
         has_code_of(response, session_codes, ARRAY_SIZE(session_codes)))
         return keep(session, response, REGISTRY_STEP_ASK);
-    return refuse(session, response, err);
+    session->worthless = has_code_of(response, bytes_codes, ARRAY_SIZE(bytes_codes));
+    return keep(session, response, REGISTRY_STEP_REFUSED);
 }
 
 /* What a refused chunk means. A registry may know no chunks, or take one and no second. */
-static int judge_patch(struct registry_session *session, struct registry_http_response *response,
-                       struct err *err)
+static int judge_patch(struct registry_session *session, struct registry_http_response *response)
 {
     bool own = has_code_of(response, session_codes, ARRAY_SIZE(session_codes)) ||
                has_code_of(response, bytes_codes, ARRAY_SIZE(bytes_codes));
     bool lost = response->status == 404 && !session->used;
     if (!own && (lost || response->status == 400 || is_unknown_request(response->status)))
         return keep(session, response, REGISTRY_STEP_OTHER_WAY);
-    return judge_refusal(session, response, err);
+    return judge_refusal(session, response);
 }
 
 static bool is_success(long status)
@@ -402,7 +394,7 @@ int registry_session_patch(struct registry_session *session,
     if (step != REGISTRY_STEP_DONE)
         return step;
     if (!is_success(response.status))
-        return judge_patch(session, &response, err);
+        return judge_patch(session, &response);
     int rc = registry_error_if_web_page(&response, err);
     if (rc == 0)
         rc = take_location(session, &response, err);
@@ -422,12 +414,13 @@ static int look(struct registry_session *session, const struct digest *digest, u
 static int confirm(struct registry_session *session, const struct digest *digest, uint64_t size,
                    const struct registry_http_response *response, struct err *err)
 {
-    if (!response->body_complete)
-        return err_fail(err, ERR_DAMAGED, "the registry answered %ld before it had all bytes",
-                        response->status);
     int rc = registry_error_if_web_page(response, err);
     if (rc < 0)
         return rc;
+    session->worthless = true; /* it is closed, whatever came of it */
+    if (!response->body_complete)
+        return err_fail(err, ERR_DAMAGED, "the registry answered %ld before it had all bytes",
+                        response->status);
     if (response->content_digest)
         return registry_error_if_other_digest(response, digest, err);
     uint64_t have = UINT64_MAX;
@@ -453,12 +446,13 @@ static int judge_put(struct registry_session *session, struct registry_http_resp
         session->doubted = true;
         return keep(session, response, REGISTRY_STEP_LOST);
     }
+    session->worthless = other_bytes;
     if (other_bytes)
-        return refuse(session, response, err);
+        return registry_error_refusal(response, err);
     bool other_way = response->status == 400 || is_unknown_request(response->status);
     if (other_way && !has_code_of(response, session_codes, ARRAY_SIZE(session_codes)))
         return keep(session, response, REGISTRY_STEP_OTHER_WAY);
-    return judge_refusal(session, response, err);
+    return judge_refusal(session, response);
 }
 
 int registry_session_put(struct registry_session *session, const struct digest *digest,
@@ -481,6 +475,15 @@ int registry_session_put(struct registry_session *session, const struct digest *
     return rc < 0 ? rc : REGISTRY_STEP_DONE;
 }
 
+/* Whether an answer to the question for the offset says that there is no such session. 400, as some
+ * find an address of theirs malformed that they do not know any more. */
+static bool is_lost(const struct registry_http_response *response)
+{
+    const long status = response->status;
+    return status == 400 || status == 404 || status == 409 || status == 410 || status == 416 ||
+           has_code_of(response, session_codes, ARRAY_SIZE(session_codes));
+}
+
 int registry_session_ask(struct registry_session *session, struct err *err)
 {
     struct registry_call call = make_call(session, REGISTRY_HTTP_GET, session->location);
@@ -488,11 +491,11 @@ int registry_session_ask(struct registry_session *session, struct err *err)
     int rc = registry_call_perform(session->registry, &call, &response, err);
     if (rc < 0)
         return rc;
-    if (registry_retry_is_passing(&response))
-        return registry_error_refusal(&response, err);
     bool no_get = response.status == 405 || response.status == 501;
-    if (!is_success(response.status) && !no_get)
+    if (is_lost(&response))
         return keep(session, &response, REGISTRY_STEP_LOST);
+    if (!is_success(response.status) && !no_get)
+        return registry_error_refusal(&response, err);
     rc = no_get ? 0 : take_location(session, &response, err);
     if (rc < 0)
         return rc;

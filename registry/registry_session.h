@@ -45,8 +45,8 @@ struct registry_session {
     uint64_t progress_at; /* offset.best when it last counted as progress */
     bool used;            /* the registry has taken a chunk in this session */
     bool broken;          /* a body broke off in it, or it is another process's */
-    bool refused;         /* the registry refused it for good */
     bool mount_failed;    /* a mount, by a 5xx, and nothing was opened since */
+    bool worthless;       /* it is closed, or its bytes are others than the blob's */
     bool doubted;         /* other bytes arrived than were sent, in this or an earlier session */
 
     uint64_t sent; /* bytes of bodies that went out, of all sessions */
@@ -76,6 +76,7 @@ enum registry_step {
     REGISTRY_STEP_LOST,      /* the session is gone, or its bytes are not ours */
     REGISTRY_STEP_TOO_LARGE, /* 413: the same with fewer bytes may succeed */
     REGISTRY_STEP_OTHER_WAY, /* the registry does not know this kind of request */
+    REGISTRY_STEP_REFUSED,   /* for another reason, which says nothing of the session */
 };
 
 /* Bytes of a body: from `fd` at `offset`, or in memory where `bytes` is set. */
@@ -106,7 +107,8 @@ int registry_session_patch(struct registry_session *session,
  * registry has the blob under its digest. */
 int registry_session_put(struct registry_session *session, const struct digest *digest,
                          const struct registry_session_body *body, struct err *err);
-/* Asks for the offset: DONE, LOST, or -errno. */
+/* Asks for the offset: DONE; LOST, when the registry does not know the session or what it tells is
+ * of no use; or -errno, also when it answers something that says nothing of the session. */
 int registry_session_ask(struct registry_session *session, struct err *err);
 /* Tells the registry that nothing more comes, and forgets the session. */
 void registry_session_abandon(struct registry_session *session);

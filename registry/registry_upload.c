@@ -111,12 +111,14 @@ static int run(struct upload *upload, struct err *err)
     return rc < 0 ? rc : finish(upload, err);
 }
 
-/* Whether another attempt may go on where this one failed. */
-static bool may_go_on(const struct upload *upload, const struct err *failure)
+/* Whether another attempt may go on where this one failed. Why it failed says nothing of that: the
+ * registry, or what stands in front of it, may refuse today what it takes tomorrow, and what it has
+ * of the upload it has. */
+static bool may_go_on(const struct upload *upload)
 {
     const struct registry_sender *sender = &upload->sender;
-    return upload->report->sessions && sender->session.offset.at > 0 && !sender->hopeless &&
-           !sender->session.refused && failure->code != ERR_DIGEST && failure->code != ERR_DAMAGED;
+    return upload->report->sessions && sender->session.location && sender->session.offset.at > 0 &&
+           !sender->hopeless && !sender->session.worthless;
 }
 
 /* Leaves no session behind that nobody goes on with. A registry that does not answer need not be
@@ -125,7 +127,7 @@ static void give_up(struct upload *upload, const struct err *failure)
 {
     const struct remote_upload *report = upload->report;
     bool unwanted = report->is_unwanted && report->is_unwanted(report->unwanted_arg);
-    if (!unwanted && (upload->sender.recorded || may_go_on(upload, failure)))
+    if (!unwanted && (upload->sender.recorded || may_go_on(upload)))
         return;
     (void)forget(upload, NULL);
     if (failure->code != ERR_UNREACHABLE)

@@ -32,8 +32,8 @@ enum {
     REMOTE_TAGS_MAX = 100000,      /* of one repository; more are ERR_TOO_LARGE */
     REMOTE_REFERRERS_MAX = 10000,  /* of one manifest */
     /* errno of refusals that need to be told from others of their code: ERR_REFUSED by a peer that
-     * is overloaded or down, which may be over the next time; and ERR_DENIED to who is logged in,
-     * where others are of a login that is missing or over. */
+     * is overloaded, full or down, which may be over the next time and leaves open what was done;
+     * and ERR_DENIED to who is logged in, where others are of a login that is missing or over. */
     REMOTE_REFUSED_FOR_NOW = EAGAIN,
     REMOTE_DENIED_FOR_GOOD = EPERM,
     REMOTE_READ_MAX = 64 << 20, /* bytes of a blob that are read into memory at once */
@@ -358,7 +358,8 @@ enum remote_deleted {
     REMOTE_DELETED,   /* the remote was asked and agreed */
     REMOTE_ABSENT,    /* it was gone already */
     REMOTE_KEPT,      /* another tag or an index names it, or nobody can tell whether one does: the
-                       * remote does not let us look, or a tag leads to what cannot be read */
+                       * remote does not let us look, or its list, or what a tag leads to, cannot
+                       * be read */
     REMOTE_UNDELETED, /* the remote was asked and refused */
     REMOTE_WAITS,     /* nobody has looked whether something else needs it: it is there still */
 };
@@ -370,9 +371,10 @@ struct remote_deletion {
 /* Takes a tag away from a manifest, and deletes the manifest unless something else in the
  * repository needs it: all tags are listed, and each is asked for what it names; of those that
  * name an index the index is read, and those in it. `tag` NULL: it has none. A tag that names
- * another manifest meanwhile is left alone. A remote that does not answer, or lists nonsense, is
- * a failure, and nothing was deleted; so are answers that pass (429, 5xx) and a login that is
- * missing or over. What it does not allow or cannot do is part of the result. */
+ * another manifest meanwhile is left alone. A remote that does not answer is a failure, and
+ * nothing was deleted; so are answers that leave open what was done (429, 5xx) and a login that is
+ * missing or over. What it does not allow or cannot do, and a list that cannot be read, are part of
+ * the result. */
 int remote_delete(struct remote *remote, const char *repository, const struct digest *digest,
                   const char *tag, remote_progress progress, void *arg, struct remote_deletion *ret,
                   struct err *err);

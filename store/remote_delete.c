@@ -26,8 +26,8 @@ struct deletion {
     const struct remote_deleting *how;
     remote_progress progress;
     void *arg;
-    bool begun;              /* how->before was called */
-    bool illegible;          /* the look failed as what a tag leads to cannot be read */
+    bool begun;     /* how->before was called */
+    bool illegible; /* the look failed as the list, or what a tag leads to, is unreadable */
     struct remote_tags tags; /* that were listed, in order; owned */
     int asked;               /* requests since then */
     int indexes;             /* read below the current tag */
@@ -121,7 +121,9 @@ static int ask_tag(struct deletion *deletion, const char *tag, struct err *err)
     return look_into_index(deletion, digest_format(&stat.digest).s, tag, 0, err);
 }
 
-/* What somebody stored there is no failure of the remote, and stays as it is. */
+/* What somebody stored there, or the remote tells of it, is no failure to answer, and stays as it
+ * is.
+ */
 static bool is_illegible(const struct err *failure)
 {
     return failure->code == ERR_TOO_LARGE || failure->code == ERR_DAMAGED ||
@@ -155,9 +157,13 @@ static bool lists(const struct remote_tags *tags, char *tag)
 
 static int list_tags(struct deletion *deletion, struct remote_tags *ret, struct err *err)
 {
+    struct err failure = ERR_INIT;
     deletion->asked = 0;
-    return remote_tags_list(deletion->remote, deletion->repository, deletion->progress,
-                            deletion->arg, ret, err);
+    int rc = remote_tags_list(deletion->remote, deletion->repository, deletion->progress,
+                              deletion->arg, ret, &failure);
+    if (rc < 0)
+        deletion->illegible = is_illegible(&failure);
+    return err_pass(err, rc, &failure);
 }
 
 /* A list costs a request a page, so long ones are fetched less often: the lists for many deletions

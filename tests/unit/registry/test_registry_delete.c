@@ -24,16 +24,6 @@ static struct remote_deletion delete (struct remote *remote, const struct digest
     return result;
 }
 
-static void fails(struct fake_fixture *fixture, const struct digest *digest, enum err_code code)
-{
-    struct remote_deletion result;
-    struct err err = ERR_INIT;
-    assert_true(remote_delete(fixture->remote, "a/n", digest, "s1", NULL, NULL, &result, &err) < 0);
-    if (err.code != code)
-        fail_msg("%s: %s", err_code_name(err.code), err.text);
-    assert_int_equal(fake_registry_count(fixture->fake, "DELETE", "*"), 0);
-}
-
 static void test_alone(void **state)
 {
     struct fake_fixture *fixture = *state;
@@ -283,31 +273,6 @@ static void test_a_deletion_by_digest_can_be_ended(void **state)
     assert_int_equal(err.code, ERR_CANCELLED);
 }
 
-/* Who cannot be asked what is needed is not asked to delete. */
-static void test_unknown_is_not_unneeded(void **state)
-{
-    struct fake_fixture *fixture = *state;
-    struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
-    (void)fake_fixture_image(fixture, "a/n", "s2", "two");
-    static const char *const refusals[] = {
-        "{'rules':[{'method':'GET','path':'*/tags/list*','status':405}]}",
-        "{'rules':[{'method':'GET','path':'*/tags/list*','status':403}]}",
-        "{'rules':[{'method':['GET','HEAD'],'path':'*/manifests/s2','status':403}]}",
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
-        fake_fixture_config(fixture, refusals[i]);
-        struct remote_deletion result = delete (fixture->remote, &digest, "s1");
-        assert_int_equal(result.state, REMOTE_KEPT);
-        assert_true(result.message[0] != '\0');
-        fake_fixture_config(fixture, "{}");
-        assert_true(fake_fixture_has(fixture, "a/n", digest_format(&digest).s));
-        (void)fake_fixture_image(fixture, "a/n", "s1", "one");
-    }
-    fake_fixture_config(fixture, "{'rules':[{'method':'GET','path':'*/tags/list*','status':200,"
-                                 "'body':'junk'}]}");
-    fails(fixture, &digest, ERR_DAMAGED);
-}
-
 static void test_refusals(void **state)
 {
     struct fake_fixture *fixture = *state;
@@ -349,30 +314,6 @@ static void delete_some(struct fake_fixture *fixture, struct remote_unneeded *li
     const struct remote_deleting how = {.looks_max = looks_max};
     if (remote_delete_some(fixture->remote, "a/n", list, count, &how, &err) < 0)
         fail_msg("%s", err.text);
-}
-
-/* Nor is what a tag leads to that cannot be read: it keeps the manifest, and is no failure. */
-static void test_an_illegible_tag_keeps(void **state)
-{
-    struct fake_fixture *fixture = *state;
-    for (int deep = 0; deep < 2; deep++) {
-        struct digest digest = fake_fixture_image(fixture, "a/n", "s1", "one");
-        struct digest other = fake_fixture_image(fixture, "a/n", NULL, "two");
-        for (int depth = 0; depth < 7 && deep; depth++)
-            other = fake_fixture_index(fixture, "a/n", NULL, &other);
-        other = fake_fixture_index(fixture, "a/n", "s2", &other);
-        char config[300];
-        snprintf(config, sizeof config,
-                 "{'rules':[{'method':'GET','path':'*/%s','status':200,'body':'junk'}]}",
-                 digest_format(&other).s);
-        fake_fixture_config(fixture, deep ? "{}" : config);
-        struct remote_deletion result = delete (fixture->remote, &digest, "s1");
-        assert_int_equal(result.state, REMOTE_KEPT);
-        assert_true(result.untagged);
-        assert_non_null(strstr(result.message, "tag s2"));
-        assert_true(fake_fixture_has(fixture, "a/n", digest_format(&digest).s));
-        fake_fixture_config(fixture, "{}");
-    }
 }
 
 /* The list of tags is not fetched anew for each few of many deletions. */
@@ -582,8 +523,6 @@ int main(void)
         with_fake(test_a_tag_that_moves_meanwhile),
         with_fake(test_every_wait_can_be_ended),
         with_fake(test_a_deletion_by_digest_can_be_ended),
-        with_fake(test_unknown_is_not_unneeded),
-        with_fake(test_an_illegible_tag_keeps),
         with_fake(test_many_deletions_fetch_few_lists),
         with_fake(test_asked_before_the_first_one_goes),
         with_fake(test_refusals),

@@ -24,7 +24,9 @@ static void statuses_that_pass(void **state)
     static const long final[] = {501, 505, 506, 507, 508, 510, 511};
     for (long status = 100; status < 1000; status++) {
         struct registry_http_response response = answer(status, NULL);
-        bool wanted = status == 408 || status == 429 || status >= 500;
+        bool wanted = status == 408 || status == 421 || status == 425 || status == 429;
+        wanted = wanted || status >= 500;
+        assert_int_equal(registry_retry_is_open(&response), wanted && status != 501);
         for (size_t i = 0; i < ARRAY_SIZE(final); i++)
             wanted = wanted && status != final[i];
         assert_int_equal(registry_retry_is_passing(&response), wanted);
