@@ -8,20 +8,21 @@ struct wanted {
     const char *name;
     char **to;
     size_t max;
+    bool optional; /* a value that cannot be used is as none */
 };
 #define WANTED_COUNT 8
 
 static void list_wanted(struct registry_http_response *response, struct wanted ret[WANTED_COUNT])
 {
     const struct wanted wanted[WANTED_COUNT] = {
-        {"Location", &response->location, REGISTRY_HTTP_LOCATION_MAX},
-        {"Content-Type", &response->content_type, REGISTRY_HTTP_VALUE_MAX},
-        {"Docker-Content-Digest", &response->content_digest, REGISTRY_HTTP_VALUE_MAX},
-        {"Retry-After", &response->retry_after, REGISTRY_HTTP_VALUE_MAX},
-        {"Range", &response->range, REGISTRY_HTTP_VALUE_MAX},
-        {"Content-Range", &response->content_range, REGISTRY_HTTP_VALUE_MAX},
-        {"OCI-Chunk-Min-Length", &response->chunk_min_length, REGISTRY_HTTP_VALUE_MAX},
-        {"OCI-Subject", &response->oci_subject, REGISTRY_HTTP_VALUE_MAX},
+        {"Location", &response->location, REGISTRY_HTTP_LOCATION_MAX, false},
+        {"Content-Type", &response->content_type, REGISTRY_HTTP_VALUE_MAX, true},
+        {"Docker-Content-Digest", &response->content_digest, REGISTRY_HTTP_VALUE_MAX, true},
+        {"Retry-After", &response->retry_after, REGISTRY_HTTP_VALUE_MAX, true},
+        {"Range", &response->range, REGISTRY_HTTP_VALUE_MAX, false},
+        {"Content-Range", &response->content_range, REGISTRY_HTTP_VALUE_MAX, false},
+        {"OCI-Chunk-Min-Length", &response->chunk_min_length, REGISTRY_HTTP_VALUE_MAX, true},
+        {"OCI-Subject", &response->oci_subject, REGISTRY_HTTP_VALUE_MAX, true},
     };
     memcpy(ret, wanted, sizeof wanted);
 }
@@ -106,13 +107,18 @@ static int join(char **to, const char *between, const struct field *field, struc
     return keep(to, joined, err);
 }
 
+/* In place of links that cannot be kept: who follows lists finds it malformed (registry_link.h), as
+ * one without a next page would be taken for complete. To others links are of no use. */
+static const char unusable[] = "?";
+
 /* RFC 9110, 5.3: the lines of a list are one list. */
 static int add_link(struct registry_http_response *response, const struct field *field,
                     struct err *err)
 {
     size_t had = response->link ? strlen(response->link) + 2 : 0;
-    int rc = check_value("Link", field, had, REGISTRY_HTTP_LINK_MAX, err);
-    return rc < 0 ? rc : join(&response->link, ", ", field, err);
+    if (check_value("Link", field, had, REGISTRY_HTTP_LINK_MAX, NULL) < 0)
+        return keep(&response->link, strdup(unusable), err);
+    return join(&response->link, ", ", field, err);
 }
 
 /* Kept apart, so that a malformed one spoils no other. */
@@ -120,10 +126,9 @@ static int add_challenge(struct registry_http_response *response, const struct f
                          struct err *err)
 {
     size_t had = response->challenges ? strlen(response->challenges) + 1 : 0;
-    if (had + field->len >= REGISTRY_HTTP_CHALLENGES_MAX)
+    if (check_value("WWW-Authenticate", field, had, REGISTRY_HTTP_CHALLENGES_MAX, NULL) < 0)
         return 0;
-    int rc = check_value("WWW-Authenticate", field, had, REGISTRY_HTTP_CHALLENGES_MAX, err);
-    return rc < 0 ? rc : join(&response->challenges, "\n", field, err);
+    return join(&response->challenges, "\n", field, err);
 }
 
 int registry_head_take(struct registry_http_response *response, const char *line, size_t len,
@@ -141,8 +146,11 @@ int registry_head_take(struct registry_http_response *response, const char *line
     for (size_t i = 0; i < WANTED_COUNT; i++) {
         if (!is_named(&field, wanted[i].name))
             continue;
-        int rc = check_value(wanted[i].name, &field, 0, wanted[i].max, err);
-        return rc < 0 ? rc : keep(wanted[i].to, strndup(field.value, field.len), err);
+        int rc =
+            check_value(wanted[i].name, &field, 0, wanted[i].max, wanted[i].optional ? NULL : err);
+        if (rc < 0)
+            return wanted[i].optional ? 0 : rc;
+        return keep(wanted[i].to, strndup(field.value, field.len), err);
     }
     return 0;
 }

@@ -1,8 +1,10 @@
 /* registry_head.h - the header lines of an answer: which are kept, and how much of them.
  *
  * Job: takes the lines one by one, as they come from outside, and keeps the values that the
- * operations ask for (registry_http.h). Values are bounded and printable ASCII, or the answer is a
- * failure; all other lines are passed over.
+ * operations ask for (registry_http.h). Values are bounded and printable ASCII. One that is not is
+ * as none where that does no harm, whatever the request needs; a Link is kept as a malformed one,
+ * for those who follow it; and a Location, Range or Content-Range is a failure. All other lines are
+ * passed over.
  *
  * Pure but for memory; one thread at a time.
  */
