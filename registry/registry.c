@@ -31,6 +31,7 @@ static const struct remote_ops registry_ops = {
     .tags_list = registry_tags_list,
     .tag_delete = registry_tag_delete,
     .referrers_list = registry_referrers_list,
+    .wait_visible = registry_wait_visible,
     .close = registry_close,
 };
 

@@ -29,7 +29,16 @@ int registry_blob_look(struct registry *registry, const char *repository,
                        const struct digest *digest, struct registry_retry *retry,
                        remote_progress progress, void *arg, uint64_t *ret_size, struct err *err);
 
+enum {
+    /* Looks for what was stored just now, and the first pause between them, which doubles: 3.75 s.
+     */
+    REGISTRY_VISIBLE_LOOKS = 5,
+    REGISTRY_VISIBLE_FIRST_MS = 250,
+};
+
 /* The operations, as in struct remote_ops; registry_upload.h has another one. */
+int registry_wait_visible(struct remote *remote, int looks, remote_progress progress, void *arg,
+                          struct err *err);
 int registry_blob_stat(struct remote *remote, const char *repository, const struct digest *digest,
                        remote_progress progress, void *arg, uint64_t *ret_size, struct err *err);
 int registry_stream_open(struct remote *remote, const char *repository, remote_progress progress,

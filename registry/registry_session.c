@@ -410,6 +410,21 @@ static int look(struct registry_session *session, const struct digest *digest, u
                               session->progress, session->arg, ret_size, err);
 }
 
+/* The same of a blob that the registry has just taken. */
+static int look_for_new(struct registry_session *session, const struct digest *digest,
+                        uint64_t *ret_size, struct err *err)
+{
+    struct remote *remote = &session->registry->remote;
+    int again = 1;
+    for (int looks = 1; again == 1; looks++) {
+        int rc = look(session, digest, ret_size, err);
+        if (rc != 0)
+            return rc;
+        again = registry_wait_visible(remote, looks, session->progress, session->arg, err);
+    }
+    return again;
+}
+
 /* The registry confirms by 201 and its digest header; one that sends no header is asked. */
 static int confirm(struct registry_session *session, const struct digest *digest, uint64_t size,
                    const struct registry_http_response *response, struct err *err)
@@ -424,7 +439,7 @@ static int confirm(struct registry_session *session, const struct digest *digest
     if (response->content_digest)
         return registry_error_if_other_digest(response, digest, err);
     uint64_t have = UINT64_MAX;
-    rc = look(session, digest, &have, err);
+    rc = look_for_new(session, digest, &have, err);
     if (rc == 0)
         rc = err_fail(err, ERR_REFUSED, "the registry took it but does not have it");
     else if (rc == 1 && have != size && have != UINT64_MAX)

@@ -139,6 +139,22 @@ int remote_manifest_get_or_stop(struct remote *remote, const char *repository,
     return 0;
 }
 
+/* What a tag names that was just put. As the operation. */
+static int stat_new_tag(struct remote *remote, const char *repository, const char *tag,
+                        remote_progress progress, void *arg, struct remote_manifest_stat *ret,
+                        struct err *err)
+{
+    for (int looks = 1;; looks++) {
+        struct err failure = ERR_INIT;
+        int rc = remote->ops->manifest_stat(remote, repository, tag, progress, arg, ret, &failure);
+        if (rc >= 0 || failure.code != ERR_NOT_FOUND)
+            return err_pass(err, rc, &failure);
+        int again = remote_wait_visible(remote, looks, progress, arg, err);
+        if (again <= 0)
+            return again < 0 ? again : err_pass(err, rc, &failure);
+    }
+}
+
 /* Whether the tag names what was just put under it. There is no compare and swap in a registry, so
  * of two who write a tag at once both are told that they have. */
 static int check_tag(struct remote *remote, const char *repository, const char *tag,
@@ -147,7 +163,7 @@ static int check_tag(struct remote *remote, const char *repository, const char *
 {
     struct remote_manifest_stat stat;
     struct err missing = ERR_INIT;
-    int rc = remote->ops->manifest_stat(remote, repository, tag, progress, arg, &stat, &missing);
+    int rc = stat_new_tag(remote, repository, tag, progress, arg, &stat, &missing);
     rc = err_found(err, rc, &missing);
     if (rc < 0 || (rc == 1 && digest_equal(&stat.digest, digest)))
         return rc < 0 ? rc : 0;
@@ -164,6 +180,23 @@ static int check_tag(struct remote *remote, const char *repository, const char *
     return rc;
 }
 
+/* Reads what was just put. */
+static int read_back(struct remote *remote, const char *repository, const struct digest *digest,
+                     remote_progress progress, void *arg, struct err *err)
+{
+    for (int looks = 1;; looks++) {
+        cleanup_remote_manifest struct remote_manifest manifest = {.bytes = NULL};
+        struct err failure = ERR_INIT;
+        int rc = remote_manifest_get_or_stop(remote, repository, digest_format(digest).s, progress,
+                                             arg, &manifest, &failure);
+        if (rc >= 0 || failure.code != ERR_NOT_FOUND)
+            return err_pass(err, rc, &failure);
+        int again = remote_wait_visible(remote, looks, progress, arg, err);
+        if (again <= 0)
+            return again < 0 ? again : err_pass(err, rc, &failure);
+    }
+}
+
 static int put_and_read_back(struct remote *remote, const char *repository, const char *tag,
                              const char *media_type, const void *bytes, size_t len, bool claim,
                              remote_progress progress, void *arg, struct remote_missing *missing,
@@ -171,7 +204,6 @@ static int put_and_read_back(struct remote *remote, const char *repository, cons
 {
     struct digest digest;
     const char *type;
-    cleanup_remote_manifest struct remote_manifest manifest = {.bytes = NULL};
     int rc = check_manifest(bytes, len, media_type, &type, err);
     if (rc == 0)
         rc = digest_bytes(bytes, len, &digest, err);
@@ -180,8 +212,7 @@ static int put_and_read_back(struct remote *remote, const char *repository, cons
                                        arg, missing, err);
     if (rc < 0)
         return rc;
-    rc = remote_manifest_get_or_stop(remote, repository, digest_format(&digest).s, progress, arg,
-                                     &manifest, err);
+    rc = read_back(remote, repository, &digest, progress, arg, err);
     return rc == 0 && tag ? check_tag(remote, repository, tag, &digest, progress, arg, err) : rc;
 }
 

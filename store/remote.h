@@ -239,6 +239,9 @@ struct remote_ops {
     int (*referrers_list)(struct remote *remote, const char *repository,
                           const struct digest *subject, remote_progress progress,
                           void *progress_arg, struct remote_referrers *ret, struct err *err);
+    /* See remote_wait_visible(). NULL where what is stored is there at once. */
+    int (*wait_visible)(struct remote *remote, int looks, remote_progress progress, void *arg,
+                        struct err *err);
     /* Frees the implementation's parts and the structure itself, which remote_close() has freed
      * the strings of. */
     void (*close)(struct remote *remote);
@@ -260,6 +263,12 @@ char *remote_repository(const struct remote *remote, const char *name);
 char *remote_reference(const struct remote *remote, const char *repository,
                        const struct digest *digest);
 
+/* What a registry has just taken it may not show yet: some answer from copies that lag behind.
+ * Waits before another look: 1 to look again, 0 when there were enough looks (`looks` were made),
+ * or -errno. All waits together take some seconds. */
+int remote_wait_visible(struct remote *remote, int looks, remote_progress progress, void *arg,
+                        struct err *err);
+
 /* Uploads a blob of the store unless the remote has it with the right size, and asks again
  * afterwards. `upload` (may be NULL) says what may help, and hears what came of it. A local blob
  * that turns out to be damaged is ERR_DIGEST. */
@@ -273,11 +282,19 @@ int remote_push_file(struct remote *remote, const char *repository, const struct
                      int fd, uint64_t size, remote_progress progress, void *arg, struct err *err);
 /* Gives up an upload that an earlier attempt left (struct remote_session), within two seconds. */
 void remote_session_abandon(struct remote *remote, const char *repository, const char *location);
+/* The failure of a push: what was sent and is not there, or goes where nothing is, fails the push
+ * (ERR_REFUSED), while ERR_NOT_FOUND is of what was to be pushed. Returns -errno. */
+int remote_fail_push(int rc, struct err *err);
 /* Fails unless the remote shows the blob with this size and gives its last byte, as some go on
  * saying that they have what they have lost: ERR_NOT_FOUND without it, ERR_DIGEST with another
  * size. To be told no size is no proof: then the blob is read back (remote_verify_blob()). */
 int remote_confirm_blob(struct remote *remote, const char *repository, const struct digest *digest,
                         uint64_t size, remote_progress progress, void *arg, struct err *err);
+/* The same, and remote_verify_blob(), of a blob that was sent just now, which is looked for again
+ * where it is not there (remote_wait_visible()). */
+int remote_prove_sent_blob(struct remote *remote, const char *repository,
+                           const struct digest *digest, uint64_t size, bool verify,
+                           remote_progress progress, void *arg, struct err *err);
 /* Downloads a blob into the store unless it is there; digest and size (UINT64_MAX: any) checked
  * before it gets its name, and more bytes than `size` end the transfer at once. `progress` is
  * called while nothing moves, too. `watch` (may be NULL) hears nothing of a blob that is there.

@@ -57,13 +57,55 @@ int remote_confirm_blob(struct remote *remote, const char *repository, const str
     return rc < 0 ? rc : judge(remote, repository, digest, size, rc, have, progress, arg, err);
 }
 
+int remote_prove_sent_blob(struct remote *remote, const char *repository,
+                           const struct digest *digest, uint64_t size, bool verify,
+                           remote_progress progress, void *arg, struct err *err)
+{
+    for (int looks = 1;; looks++) {
+        struct err failure = ERR_INIT;
+        int rc =
+            verify ? remote_verify_blob(remote, repository, digest, size, progress, arg, &failure)
+                   : remote_confirm_blob(remote, repository, digest, size, progress, arg, &failure);
+        if (rc >= 0 || failure.code != ERR_NOT_FOUND)
+            return err_pass(err, rc, &failure);
+        int again = remote_wait_visible(remote, looks, progress, arg, err);
+        if (again <= 0)
+            return again < 0 ? again : err_pass(err, rc, &failure);
+    }
+}
+
 /* After an upload that the remote has confirmed: whether it shows it. */
 static int check_sent(struct remote *remote, const char *repository, const struct digest *digest,
                       uint64_t size, remote_progress progress, void *arg, struct err *err)
 {
     uint64_t have = UINT64_MAX;
     int rc = look(remote, repository, digest, progress, arg, &have, err);
+    for (int looks = 1; rc == 0; looks++) {
+        int again = remote_wait_visible(remote, looks, progress, arg, err);
+        if (again < 0)
+            return again;
+        if (again == 0)
+            break;
+        rc = look(remote, repository, digest, progress, arg, &have, err);
+    }
     return rc < 0 ? rc : judge(remote, repository, digest, size, rc, have, progress, arg, err);
+}
+
+int remote_wait_visible(struct remote *remote, int looks, remote_progress progress, void *arg,
+                        struct err *err)
+{
+    if (!remote->ops->wait_visible)
+        return 0;
+    return remote->ops->wait_visible(remote, looks, progress, arg, err);
+}
+
+int remote_fail_push(int rc, struct err *err)
+{
+    if (rc >= 0 || !err || err->code != ERR_NOT_FOUND)
+        return rc;
+    err->code = ERR_REFUSED;
+    err->num = EREMOTEIO;
+    return -EREMOTEIO;
 }
 
 /* A refused upload may be the fault of the local file; then that is what the user must know. */
@@ -102,11 +144,14 @@ static int push(struct remote *remote, const char *repository, struct blobs *blo
     upload->lacked = upload->lacked || (upload->outcome == REMOTE_BLOB_SENT && !upload->anew);
     if (upload->outcome == REMOTE_BLOB_PRESENT)
         return forget_session(upload, repository, digest, err);
-    rc = remote->ops->blob_put(remote, repository, digest, fd, size, progress, arg, upload, err);
+    rc = remote_fail_push(
+        remote->ops->blob_put(remote, repository, digest, fd, size, progress, arg, upload, err),
+        err);
     if (rc < 0 && blobs)
         rc = explain_upload(blobs, digest, rc, err);
     else if (rc >= 0 && blobs)
-        rc = check_sent(remote, repository, digest, size, progress, arg, err);
+        rc =
+            remote_fail_push(check_sent(remote, repository, digest, size, progress, arg, err), err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot push blob %s to %s", digest_format(digest).s, remote->url);
     upload->lacked = false;
@@ -135,7 +180,12 @@ static int push_file(struct remote *remote, const char *repository, const struct
                      struct remote_upload *upload, struct err *err)
 {
     int rc = push(remote, repository, NULL, digest, fd, size, progress, arg, upload, err);
-    return rc < 0 ? rc : remote_confirm_blob(remote, repository, digest, size, progress, arg, err);
+    if (rc < 0)
+        return rc;
+    return upload->outcome == REMOTE_BLOB_PRESENT
+               ? remote_confirm_blob(remote, repository, digest, size, progress, arg, err)
+               : remote_prove_sent_blob(remote, repository, digest, size, false, progress, arg,
+                                        err);
 }
 
 int remote_push_file(struct remote *remote, const char *repository, const struct digest *digest,
@@ -150,8 +200,10 @@ int remote_push_file(struct remote *remote, const char *repository, const struct
     rc = push_file(remote, repository, digest, fd, size, progress, arg, &upload, &failure);
     if (rc < 0 && upload.outcome == REMOTE_BLOB_PRESENT &&
         (failure.code == ERR_NOT_FOUND || failure.code == ERR_DIGEST))
-        return push_file(remote, repository, digest, fd, size, progress, arg, &again, err);
-    return rc < 0 ? err_pass(err, rc, &failure) : 0;
+        rc = push_file(remote, repository, digest, fd, size, progress, arg, &again, err);
+    else
+        rc = err_pass(err, rc, &failure);
+    return rc < 0 ? remote_fail_push(rc, err) : 0;
 }
 
 void remote_session_abandon(struct remote *remote, const char *repository, const char *location)

@@ -69,8 +69,8 @@ static int finish(struct remote_stream *stream, struct digest *digest, struct er
     if (rc == 0)
         rc = stream->ops->finish(stream, digest, err);
     if (rc == 0)
-        rc = remote_confirm_blob(stream->remote, stream->repository, digest, stream->size,
-                                 stream->progress, stream->arg, err);
+        rc = remote_prove_sent_blob(stream->remote, stream->repository, digest, stream->size, false,
+                                    stream->progress, stream->arg, err);
     return rc;
 }
 

@@ -322,7 +322,7 @@ int push_image(const struct push_image *wanted, struct push_image_result *ret, s
     int rc = push_begin(&push, wanted, err);
     if (rc < 0)
         return rc;
-    rc = push_all(&push, err);
+    rc = remote_fail_push(push_all(&push, err), err);
     count(&push, ret);
     return rc;
 }

@@ -212,7 +212,8 @@ int push_blob_send(struct push *push, struct push_blob *blob, bool anew, struct 
     return rc;
 }
 
-/* Looks at a blob in the remote: with its size, or byte for byte. */
+/* Looks at a blob in the remote: with its size, or byte for byte. One that went there just now may
+ * not be visible yet. */
 static int look(struct push *push, struct push_blob *blob, bool verify, struct err *err)
 {
     struct push_transfer transfer = {.push = push, .blob = blob, .stop = ERR_INIT};
@@ -220,10 +221,16 @@ static int look(struct push *push, struct push_blob *blob, bool verify, struct e
     const char *repository = push->wanted->repository;
     const struct oci_descriptor *descriptor = blob->descriptor;
     uint64_t size = (uint64_t)descriptor->size;
-    int rc = verify ? remote_verify_blob(remote, repository, &descriptor->digest, size,
-                                         push_blob_progress, &transfer, err)
-                    : remote_confirm_blob(remote, repository, &descriptor->digest, size,
-                                          push_blob_progress, &transfer, err);
+    int rc;
+    if (blob->upload.outcome != REMOTE_BLOB_PRESENT)
+        rc = remote_prove_sent_blob(remote, repository, &descriptor->digest, size, verify,
+                                    push_blob_progress, &transfer, err);
+    else if (verify)
+        rc = remote_verify_blob(remote, repository, &descriptor->digest, size, push_blob_progress,
+                                &transfer, err);
+    else
+        rc = remote_confirm_blob(remote, repository, &descriptor->digest, size, push_blob_progress,
+                                 &transfer, err);
     return push_blob_end(&transfer, rc, err);
 }
 

@@ -16,10 +16,22 @@ static void test_a_proof_that_fails_is_mended(void **state)
     static const struct {
         const char *rules;
         bool mends;
+        size_t again; /* blobs that are sent again */
     } cases[] = {
-        {"{'rules':[{'method':'GET','path':'*/blobs/sha256:*','nth':1,'flip':50}]}", true},
-        {"{'rules':[{'method':'GET','path':'*/blobs/sha256:*','nth':2,'status':404}]}", true},
-        {"{'rules':[{'method':'GET','path':'*/blobs/sha256:*','flip':50}]}", false},
+        {"{'rules':[{'method':'GET','path':'*/blobs/sha256:*','nth':1,'flip':50}]}", true, 1},
+        /* Not visible yet, which is looked at again; and not for longer than that. */
+        {"{'rules':[{'method':'GET','path':'*/blobs/sha256:*','nth':2,'status':404}]}", true, 0},
+        {"{'rules':[{'method':'GET','path':'*/blobs/sha256:*','nth':1,'times':4,'status':404}]}",
+         true, 0},
+        {"{'rules':[{'method':'HEAD','path':'*/blobs/*','nth':4,'times':4,'status':404}]}", true,
+         0},
+        {"{'rules':[{'method':'GET','path':'*/manifests/"
+         "sha256:*','nth':1,'times':4,'status':404}]}",
+         true, 0},
+        {"{'rules':[{'method':['HEAD','GET'],'path':'*/manifests/v1','nth':5,'times':8,"
+         "'status':404}]}",
+         true, 0},
+        {"{'rules':[{'method':'GET','path':'*/blobs/sha256:*','flip':50}]}", false, 0},
     };
     json_t *snapshot = push_fixture_snapshot(world);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -31,9 +43,10 @@ static void test_a_proof_that_fails_is_mended(void **state)
         json_t *params = push_fixture_of(snapshot);
         json_object_set_new(params, "durability", json_string("verified"));
         struct catalog_job job = commit_job(world, "snapshot.push", params);
-        assert_int_equal(job.state, cases[i].mends ? CATALOG_JOB_DONE : CATALOG_JOB_FAILED);
+        if ((job.state == CATALOG_JOB_DONE) != cases[i].mends)
+            fail_msg("%s: %s", cases[i].rules, job.error_message ? job.error_message : "done");
         if (cases[i].mends)
-            assert_int_equal(fake_registry_count(fake, "PUT", "*/blobs/*"), 3 + 1);
+            assert_int_equal(fake_registry_count(fake, "PUT", "*/blobs/*"), 3 + cases[i].again);
         else
             assert_string_equal(job.error_code, "digest_mismatch");
         catalog_job_free(&job);
@@ -64,7 +77,7 @@ static void test_a_loss_is_recorded(void **state)
         "{'rules':[{'method':'GET','path':'*/blobs/*','status':404}]}"};
     for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
         assert_int_equal(fake_registry_config(fake, rules[i], NULL), 0);
-        commit_fails(world, "snapshot.push", push_fixture_of(snapshot), i ? "not_found" : "denied",
+        commit_fails(world, "snapshot.push", push_fixture_of(snapshot), i ? "refused" : "denied",
                      "blob");
         push_fixture_durability_is(world, snapshot, i ? CATALOG_LOCAL : CATALOG_PUSHED);
     }
@@ -216,6 +229,7 @@ static void test_a_tag_that_another_writer_takes(void **state)
 
 int main(void)
 {
+    (void)setenv("VARVE_REGISTRY_LAG_MS", "1", 1);
     const struct CMUnitTest tests[] = {
         with_commit_world(test_a_proof_that_fails_is_mended),
         with_commit_world(test_a_loss_is_recorded),

@@ -154,7 +154,7 @@ static void test_push_reads_back_what_has_no_size(void **state)
                  {"hallo", ERR_DIGEST},
                  {"hell", ERR_DIGEST},
                  {"hello!", ERR_DIGEST},
-                 {NULL, ERR_NOT_FOUND}};
+                 {NULL, ERR_REFUSED}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         cleanup_fake_remote struct fake_remote *silent = fake_remote_open("", "");
         silent->stat_answers[0] = silent->stat_answers[1] = 1;
@@ -180,7 +180,7 @@ static void test_push_believes_no_upload(void **state)
     cleanup_fake_remote struct fake_remote *loses = fake_remote_open("", "");
     assert_fails(
         remote_push_blob(&loses->remote, "a", fixture->blobs, &digest, NULL, NULL, &upload, &err),
-        err, ERR_NOT_FOUND, "does not have blob");
+        err, ERR_REFUSED, "does not have blob");
     cleanup_fake_remote struct fake_remote *cuts = fake_remote_open("", "");
     cuts->stat_answers[1] = 1;
     cuts->stat_sizes[1] = 4;
@@ -218,7 +218,7 @@ static void test_push_of_a_file(void **state)
     assert_int_equal(present->probes, 1);
     present->keeps_nothing = true;
     assert_true(remote_push_file(&present->remote, "a", &digest, fd, 5, NULL, NULL, &err) < 0);
-    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(err.code, ERR_REFUSED);
     assert_int_equal(present->puts, 1); /* over what it said that it has */
     err_clear(&err);
     absent->put_rc = -1;
