@@ -29,7 +29,7 @@ static bool depth_is_bounded(const char *bytes, size_t len)
 
 /* Returns 1 when it is no JSON; *ret_error has the reader's words then, which hold a piece of the
  * document. */
-static int parse(const char *bytes, size_t len, const char *what, json_t **ret,
+static int parse(const char *bytes, size_t len, const char *what, size_t flags, json_t **ret,
                  json_error_t *ret_error, struct err *err)
 {
     if (len > JSON_DOC_BYTES_MAX)
@@ -38,7 +38,7 @@ static int parse(const char *bytes, size_t len, const char *what, json_t **ret,
     if (!depth_is_bounded(bytes, len))
         return err_fail(err, ERR_DAMAGED, "%s is nested deeper than %d levels", what,
                         JSON_DOC_DEPTH_MAX);
-    json_t *json = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, ret_error);
+    json_t *json = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | flags, ret_error);
     if (!json)
         return 1;
     *ret = json;
@@ -48,7 +48,7 @@ static int parse(const char *bytes, size_t len, const char *what, json_t **ret,
 int json_doc_parse(const char *bytes, size_t len, const char *what, json_t **ret, struct err *err)
 {
     json_error_t error;
-    int rc = parse(bytes, len, what, ret, &error, err);
+    int rc = parse(bytes, len, what, 0, ret, &error, err);
     if (rc == 1)
         return err_fail(err, ERR_DAMAGED, "%s is not valid JSON: %s (line %d, column %d)", what,
                         error.text, error.line, error.column);
@@ -59,7 +59,9 @@ int json_doc_parse_secret(const char *bytes, size_t len, const char *what, json_
                           struct err *err)
 {
     json_error_t error;
-    int rc = parse(bytes, len, what, ret, &error, err);
+    int rc = parse(bytes, len, what, 0, ret, &error, err);
+    if (rc == 1 && json_error_code(&error) == json_error_numeric_overflow)
+        rc = parse(bytes, len, what, JSON_DECODE_INT_AS_REAL, ret, &error, err);
     if (rc == 1)
         return err_fail(err, ERR_DAMAGED, "%s is not valid JSON (line %d, column %d)", what,
                         error.line, error.column);

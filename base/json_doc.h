@@ -26,7 +26,8 @@ static inline void json_doc_decrefp(json_t **json)
 
 /* Parses an object or array. `what` names the document in messages. Caller owns *ret. */
 int json_doc_parse(const char *bytes, size_t len, const char *what, json_t **ret, struct err *err);
-/* The same for a document that holds secrets: no piece of it gets into the message. */
+/* The same for a document that holds secrets: no piece of it gets into the message. Where a whole
+ * number is too large for one, all become real numbers. */
 int json_doc_parse_secret(const char *bytes, size_t len, const char *what, json_t **ret,
                           struct err *err);
 

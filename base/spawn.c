@@ -89,6 +89,8 @@ static void child_exec(const struct spawn *spawn, char *const *envp, int report)
     if (close_range((unsigned)count, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
         goto fail;
     clean_signals();
+    if (spawn->own_group && setpgid(0, 0) < 0)
+        goto fail;
     int rc = spawn->confine ? confine_apply(spawn->confine) : 0;
     if (rc == 0 && spawn->tied)
         rc = tie(report);

@@ -31,7 +31,9 @@ struct spawn {
     int extra[SPAWN_FDS_MAX]; /* become descriptors 3, 4, ... of the child; borrowed */
     size_t extra_count;
     const struct confine *confine; /* rights that it loses; NULL: none. Borrowed */
-    bool tied; /* it is killed when the thread that starts it ends, however that ends */
+    bool own_group; /* it leads a process group of its own, so that what it starts can be killed,
+                       too */
+    bool tied;      /* it is killed when the thread that starts it ends, however that ends */
 };
 
 /* Finds a helper ("varve-convert"): beside the running program, else in libexecdir. `ret` gets an

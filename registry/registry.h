@@ -38,6 +38,11 @@ struct registry_options {
                                  * port all ports are meant */
 };
 
+/* Whether the files that the options name can be used now: 0, or a failure that names the first
+ * that cannot, which who opens a registry need not mind, as it may be mended before it is needed.
+ */
+int registry_check_trust(const struct registry_options *options, struct err *err);
+
 /* Opens "https://host[:port][/prefix]" or "http://...". Makes no connection. Plain http to a host
  * that is neither loopback nor named as insecure is ERR_INVALID, as are a user name or password,
  * a query or a fragment in the URL. `options` may be NULL. */

@@ -475,6 +475,23 @@ static int deny_unknown(struct registry_auth *auth, const struct registry_need *
     return deny(need, response, why, err);
 }
 
+/* None of the ways to log in that the registry names is one of ours. */
+static int deny_unanswerable(const struct registry_need *need,
+                             const struct registry_http_response *response, struct err *err)
+{
+    const char *named = response->challenges ? response->challenges : "";
+    struct registry_error_text scheme = registry_error_clean(named, strcspn(named, " \t,\n"));
+    char why[300];
+    if (!scheme.s[0])
+        return deny(need, response, "the registry does not say how to log in", err);
+    if (strcasecmp(scheme.s, "Bearer") == 0)
+        return deny(need, response, "the registry does not say where to get a token", err);
+    snprintf(why, sizeof why,
+             "the registry wants a log-in by '%s', of which there is only Basic and Bearer here",
+             scheme.s);
+    return deny(need, response, why, err);
+}
+
 /* Takes over how the origin wants to be asked, under the lock. `realm` is given away. */
 static int learn(struct registry_auth *auth, const struct registry_need *need,
                  struct registry_challenge *challenge, char **realm, struct registry_gate **ret,
@@ -531,7 +548,7 @@ static int choose(const struct registry_need *need, const struct registry_challe
 {
     struct err failure = ERR_INIT;
     if (!challenge->bearer && !challenge->basic)
-        return deny(need, response, "the registry does not say how to log in", err);
+        return deny_unanswerable(need, response, err);
     if (!challenge->bearer)
         return 0;
     int rc = registry_token_realm(need->http, response->url, challenge->realm, ret_realm, &failure);

@@ -68,6 +68,7 @@ static int start(const char *path, const char *server, struct helper *helper, st
                           .stdin_fd = input,
                           .stdout_fd = out[1],
                           .stderr_fd = null,
+                          .own_group = true,
                           .tied = true};
     /* A program does not expect its standard output to be non-blocking. */
     (void)fcntl(out[1], F_SETFL, 0);
@@ -179,9 +180,12 @@ static int read_failure(const struct helper *helper, const char *server, int sta
     return rc;
 }
 
+/* One that has not ended by itself goes with all that it started: it may be a script, of which the
+ * program that hangs is a child. */
 static void end(struct helper *helper)
 {
     if (helper->pid > 0) {
+        (void)kill(-helper->pid, SIGKILL);
         (void)kill(helper->pid, SIGKILL);
         (void)spawn_wait(helper->pid, NULL);
     }
@@ -222,8 +226,9 @@ int registry_credential_helper_get(const char *name, const char *server,
     char program[128];
     char path[4096];
     snprintf(program, sizeof program, "docker-credential-%.100s", name);
-    int rc = spawn_find_tool(program, path, err);
-    if (rc < 0) {
+    struct err missing = ERR_INIT;
+    if (spawn_find_tool(program, path, &missing) < 0) {
+        int rc = err_fail(err, ERR_DENIED, "%s", missing.text); /* not what was asked for */
         err_hint(err, "install it below /usr/local or /usr, or take it out of the file with the "
                       "credentials");
         return rc;

@@ -179,6 +179,8 @@ int registry_error_refusal(const struct registry_http_response *response, struct
     int rc = err_fail(err, code_of_status(response), "registry %.300s answered %ld%s%s%s%s",
                       host ? host : "?", response->status, words.s[0] ? " (" : "", words.s,
                       words.s[0] ? ")" : "", wait);
+    if (response->status == 400 && strstr(words.s, "HTTPS"))
+        registry_error_hint_loopback(response->url, err); /* as servers say who hear http there */
     hint_for_status(response, host ? host : "HOST", after_s, err);
     if (registry_retry_is_open(response))
         return renumber(REMOTE_REFUSED_FOR_NOW, err);
@@ -192,6 +194,20 @@ int registry_error_if_web_page(const struct registry_http_response *response, st
     cleanup_free char *host = registry_url_host(response->url);
     int rc = err_fail(err, ERR_DAMAGED, "%.300s answered with a web page", host ? host : "?");
     err_hint(err, "check the registry's address; a proxy may answer in its place");
+    return rc;
+}
+
+int registry_error_of_encoded(const struct registry_http_response *response, int rc,
+                              struct err *err)
+{
+    const char *encoding = response->content_encoding;
+    if (rc >= 0 || !encoding || strcasecmp(encoding, "identity") == 0)
+        return rc;
+    err_hint(
+        err,
+        "the answer has 'Content-Encoding: %.60s', which nobody asked for: a proxy in front of "
+        "the registry may compress what it sends",
+        encoding);
     return rc;
 }
 

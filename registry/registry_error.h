@@ -38,10 +38,19 @@ void registry_error_missing(const struct registry_http_response *response,
  * A log-in page of a proxy comes with status 200 too (ERR_DAMAGED). Other successes, and answers
  * with a digest, are a registry's whatever they are labelled: Quay sends its 201 as text/html. */
 int registry_error_if_web_page(const struct registry_http_response *response, struct err *err);
+/* Says of a failure of what arrived that it was sent encoded (RFC 9110, 8.4), if it was: that is
+ * never asked for, but proxies do it, and some only label files so that are compressed themselves.
+ * Returns `rc`. */
+int registry_error_of_encoded(const struct registry_http_response *response, int rc,
+                              struct err *err);
 /* The registry says what digest it has; ERR_DIGEST when it is another one. Saying nothing is no
  * failure. */
 int registry_error_if_other_digest(const struct registry_http_response *response,
                                    const struct digest *digest, struct err *err);
+
+/* For what may be TLS that was spoken to in plain http: says why, if `url` is of a loopback host.
+ */
+void registry_error_hint_loopback(const char *url, struct err *err);
 
 /* The failure of a transfer that brought no answer. `detail` is curl's text, "" for none. Of those
  * with ERR_UNREACHABLE the ones that asking again would not mend, such as a certificate that is not

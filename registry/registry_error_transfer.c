@@ -30,9 +30,9 @@ static const struct transfer_failure {
      "is not trusted", "name the file with the registry's authority as ca_file"},
     {CURLE_SSL_ISSUER_ERROR, ERR_UNREACHABLE, true, "the certificate of registry", "is not trusted",
      "name the file with the registry's authority as ca_file"},
-    {CURLE_SSL_CACERT_BADFILE, ERR_INVALID, true, "the ca_file for registry", "cannot be used",
+    {CURLE_SSL_CACERT_BADFILE, ERR_DAMAGED, true, "the ca_file for registry", "cannot be used",
      "check ca_file"},
-    {CURLE_SSL_CERTPROBLEM, ERR_INVALID, true, "the client certificate for registry",
+    {CURLE_SSL_CERTPROBLEM, ERR_DAMAGED, true, "the client certificate for registry",
      "cannot be used", "check client_cert and client_key"},
     {CURLE_UNSUPPORTED_PROTOCOL, ERR_DAMAGED, true, "the answer of registry", "is no HTTP",
      "check that the registry speaks http on this port"},
@@ -93,6 +93,13 @@ static bool is_other_host(const char *detail, const char *host)
     return strncmp(tried, host, len) != 0 || !strchr(":]", host[len]);
 }
 
+/* Whether the connection was there, and what came by it was no answer. */
+static bool is_no_answer(CURLcode code)
+{
+    return code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR ||
+           code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY;
+}
+
 /* How a failure is told. What is not in the table broke after the connection was made. */
 static struct transfer_failure failure_of(CURLcode code, const char *detail, const char *host)
 {
@@ -126,6 +133,13 @@ static int refuse_proxy_address(const char *host, struct err *err)
     return rc;
 }
 
+void registry_error_hint_loopback(const char *url, struct err *err)
+{
+    if (url && strncasecmp(url, "http:", 5) == 0 && registry_url_is_loopback(url))
+        err_hint(err, "plain http is spoken to loopback hosts; if this registry speaks https, make "
+                      "it the [remote], with url = https://..., or call its host by another name");
+}
+
 int registry_error_transfer(CURLcode code, const char *detail, const char *url, struct err *err)
 {
     /* With a text it is a header line above curl's limit, without one it is memory. */
@@ -142,6 +156,8 @@ int registry_error_transfer(CURLcode code, const char *detail, const char *url, 
     struct registry_error_text cause = registry_error_clean(detail, strlen(detail));
     int rc =
         err_fail(err, failure.code, "%s %.300s %s: %s", failure.said, host, failure.after, cause.s);
+    if (is_no_answer(code))
+        registry_error_hint_loopback(url, err);
     if (failure.hint)
         err_hint(err, "%s", failure.hint);
     return failure.stays ? mark_as_staying(rc, err) : rc;

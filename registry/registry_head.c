@@ -10,7 +10,7 @@ struct wanted {
     size_t max;
     bool optional; /* a value that cannot be used is as none */
 };
-#define WANTED_COUNT 8
+#define WANTED_COUNT 9
 
 static void list_wanted(struct registry_http_response *response, struct wanted ret[WANTED_COUNT])
 {
@@ -18,6 +18,7 @@ static void list_wanted(struct registry_http_response *response, struct wanted r
         {"Location", &response->location, REGISTRY_HTTP_LOCATION_MAX, false},
         {"Content-Type", &response->content_type, REGISTRY_HTTP_VALUE_MAX, true},
         {"Docker-Content-Digest", &response->content_digest, REGISTRY_HTTP_VALUE_MAX, true},
+        {"Content-Encoding", &response->content_encoding, REGISTRY_HTTP_VALUE_MAX, true},
         {"Retry-After", &response->retry_after, REGISTRY_HTTP_VALUE_MAX, true},
         {"Range", &response->range, REGISTRY_HTTP_VALUE_MAX, false},
         {"Content-Range", &response->content_range, REGISTRY_HTTP_VALUE_MAX, false},

@@ -129,6 +129,7 @@ struct registry_http_response {
     char *location;
     char *content_type;
     char *content_digest; /* Docker-Content-Digest */
+    char *content_encoding;
     char *retry_after;
     char *range; /* of an upload: "0-<last>" (distribution-spec, "Pushing a blob in chunks") */
     char *content_range;    /* of a 206 or 416 */

@@ -116,6 +116,16 @@ static int fetch(struct registry *registry, call_perform *perform, const char *r
     return 0;
 }
 
+/* An encoded document is said to be one before it is said to be no JSON. */
+static int check_plain(const struct registry_http_response *response, const struct buf *body,
+                       struct err *err)
+{
+    const char *text = buf_str(body);
+    if (!response->content_encoding || text[strspn(text, " \t\r\n")] == '{')
+        return 0;
+    return err_fail(err, ERR_DAMAGED, "the answer is no JSON, but encoded");
+}
+
 static int get(struct remote *remote, call_perform *perform, const char *repository,
                const char *reference, remote_progress progress, void *progress_arg,
                struct remote_manifest *ret, struct err *err)
@@ -131,8 +141,10 @@ static int get(struct remote *remote, call_perform *perform, const char *reposit
         return rc;
     const char *type;
     rc = take_type(&response, &body, &type, err);
+    if (rc == 0)
+        rc = check_plain(&response, &body, err);
     if (rc < 0)
-        return rc;
+        return registry_error_of_encoded(&response, rc, err);
     struct remote_manifest manifest = {.len = body.len};
     rc = digest_bytes(buf_str(&body), body.len, &manifest.digest, err);
     if (rc < 0)

@@ -111,13 +111,13 @@ static int on_head(void *arg, const struct registry_http_response *head, struct 
         set_elsewhere(source, head->url);
     fetch->skip = 0;
     if (head->status == 206)
-        return check_total(fetch, head->range_total, err);
+        return registry_error_of_encoded(head, check_total(fetch, head->range_total, err), err);
     fetch->skip = range->offset + fetch->done;
     if (!fetch->whole)
         set_whole(source);
     if (range->or_rest)
         fetch->wanted = UINT64_MAX;
-    return check_total(fetch, head->length, err);
+    return registry_error_of_encoded(head, check_total(fetch, head->length, err), err);
 }
 
 static int on_bytes(void *arg, const void *bytes, size_t len, struct err *err)

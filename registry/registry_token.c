@@ -287,7 +287,8 @@ static int refuse(const struct registry_token_request *request,
                                    basic ? strchr(basic, ' ') + 1 : NULL};
     registry_hide(response, secrets, ARRAY_SIZE(secrets));
     int rc = registry_error_refusal(response, &said);
-    if (response->status == 400 || response->status == 401 || response->status == 403) {
+    if (response->status == 400 || response->status == 401 || response->status == 403 ||
+        response->status == 404) {
         said.code = ERR_DENIED;
         said.num = EACCES;
         rc = -EACCES;

@@ -192,6 +192,10 @@ static int serve(const struct options *options, struct err *err)
     if (geteuid() != 0)
         return err_fail(err, ERR_DENIED,
                         "cannot start: varved mounts file systems and must run as root");
+    struct err untrusted = ERR_INIT;
+    if (registry_check_trust(&node_options.registry, &untrusted) < 0)
+        log_event(LOG_WARN, "registry-trust", "error", untrusted.text, "hint", untrusted.hint,
+                  NULL);
     int rc = node_open(&node_options, &node, err);
     if (rc >= 0)
         rc = serve_node(node, options, err);

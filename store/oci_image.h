@@ -117,6 +117,10 @@ int oci_manifest_parse(const char *bytes, size_t len, const char *media_type,
  * taken when it is the only image in the index. Attestations and entries that are no images do not
  * count. ERR_NOT_FOUND lists the platforms that there are. The result may be an index again. */
 int oci_index_select(const char *bytes, size_t len, struct oci_descriptor *ret, struct err *err);
+/* The n-th entry (from 0) that is an index without a platform: what is in it has to be looked at. 1
+ * with it, 0 when there are not so many, or -errno. */
+int oci_index_nested(const char *bytes, size_t len, size_t n, struct oci_descriptor *ret,
+                     struct err *err);
 
 /* Fails unless the config has one diff ID per layer of the manifest and is for linux. Lines of Env
  * without "=" or a name set nothing and are left out. */

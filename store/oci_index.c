@@ -122,17 +122,24 @@ static int choose(struct choice *choice, struct oci_descriptor *ret, struct err 
     return 0;
 }
 
-int oci_index_select(const char *bytes, size_t len, struct oci_descriptor *ret, struct err *err)
+/* The entries, which belong to *ret_document. */
+static int load_entries(const char *bytes, size_t len, json_t **ret_document, json_t **ret,
+                        struct err *err)
 {
-    cleanup_json json_t *document = NULL;
     const char *type;
-    int rc = oci_document_load(bytes, len, NULL, &document, &type, err);
+    int rc = oci_document_load(bytes, len, NULL, ret_document, &type, err);
     if (rc < 0)
         return rc;
     if (!oci_media_is_index(type))
         return err_fail(err, ERR_DAMAGED, "this is one image, not an index of images");
+    return json_doc_get_array(*ret_document, "manifests", "the index", ret, err);
+}
+
+int oci_index_select(const char *bytes, size_t len, struct oci_descriptor *ret, struct err *err)
+{
+    cleanup_json json_t *document = NULL;
     json_t *manifests;
-    rc = json_doc_get_array(document, "manifests", "the index", &manifests, err);
+    int rc = load_entries(bytes, len, &document, &manifests, err);
     if (rc < 0)
         return rc;
     cleanup_with(choice_free) struct choice choice = {.platforms = BUF_INIT(PLATFORMS_TEXT_MAX)};
@@ -144,4 +151,49 @@ int oci_index_select(const char *bytes, size_t len, struct oci_descriptor *ret, 
             return rc;
     }
     return choose(&choice, ret, err);
+}
+
+/* 1 when the entry is an index without a platform. */
+static int take_nested(const json_t *entry, size_t number, struct oci_descriptor *ret,
+                       struct err *err)
+{
+    char what[48];
+    snprintf(what, sizeof what, "entry %zu of the index", number);
+    struct platform platform = {.os = ""};
+    struct oci_descriptor descriptor;
+    int rc = read_platform(entry, what, &platform, err);
+    if (rc == 0)
+        rc = oci_descriptor_parse(entry, what, JSON_DOC_BYTES_MAX, &descriptor, err);
+    if (rc < 0)
+        return rc;
+    if (oci_media_is_index(descriptor.media_type) && !has_platform(&platform)) {
+        *ret = descriptor;
+        return 1;
+    }
+    oci_descriptor_free(&descriptor);
+    return 0;
+}
+
+int oci_index_nested(const char *bytes, size_t len, size_t n, struct oci_descriptor *ret,
+                     struct err *err)
+{
+    cleanup_json json_t *document = NULL;
+    json_t *manifests = NULL;
+    int rc = load_entries(bytes, len, &document, &manifests, err);
+    size_t number;
+    json_t *entry;
+    json_array_foreach (manifests, number, entry) {
+        struct oci_descriptor found;
+        rc = take_nested(entry, number, &found, err);
+        if (rc < 0)
+            return rc;
+        if (rc == 1 && n-- == 0) {
+            *ret = found;
+            return 1;
+        }
+        if (rc == 1)
+            oci_descriptor_free(&found);
+        rc = 0;
+    }
+    return rc;
 }

@@ -56,33 +56,77 @@ static int get_manifest(struct pull *pull, const char *reference, struct remote_
     return job_asker_end(&asker, rc, err);
 }
 
+static int go_through(struct pull *pull, struct remote_manifest *at, int depth, int *looks,
+                      struct remote_manifest *ret, struct err *err);
+
+/* What an entry of an index leads to. */
+static int follow(struct pull *pull, const struct oci_descriptor *entry, int depth, int *looks,
+                  struct remote_manifest *ret, struct err *err)
+{
+    cleanup_remote_manifest struct remote_manifest inner = {.bytes = NULL};
+    const struct digest_text digest = digest_format(&entry->digest);
+    if (++*looks > PULL_INDEX_LOOKS_MAX)
+        return err_fail(err, ERR_TOO_LARGE,
+                        "no image for this machine among the first %d that the "
+                        "index leads to",
+                        PULL_INDEX_LOOKS_MAX);
+    int rc = get_manifest(pull, digest.s, &inner, err);
+    if (rc == 0 && (uint64_t)entry->size != inner.len)
+        rc = err_fail(err, ERR_DIGEST, "manifest %s has %zu bytes, but the index says %lld",
+                      digest.s, inner.len, (long long)entry->size);
+    return rc == 0 ? go_through(pull, &inner, depth + 1, looks, ret, err) : rc;
+}
+
+/* No entry says that it is for this machine, but indexes in it that say nothing may lead to one
+ * that is. `failure` is what is told when none does. */
+static int look_into_nested(struct pull *pull, const struct remote_manifest *at, int depth,
+                            int *looks, const struct err *failure, struct remote_manifest *ret,
+                            struct err *err)
+{
+    for (size_t n = 0;; n++) {
+        struct oci_descriptor entry;
+        struct err inner = ERR_INIT;
+        int rc = oci_index_nested(at->bytes, at->len, n, &entry, err);
+        if (rc <= 0)
+            return rc < 0 ? rc : err_pass(err, -failure->num, failure);
+        rc = follow(pull, &entry, depth, looks, ret, &inner);
+        oci_descriptor_free(&entry);
+        if (rc == 0 || inner.code != ERR_NOT_FOUND)
+            return err_pass(err, rc, &inner);
+    }
+}
+
+/* The image that a manifest or index stands for. Takes *at over. */
+static int go_through(struct pull *pull, struct remote_manifest *at, int depth, int *looks,
+                      struct remote_manifest *ret, struct err *err)
+{
+    struct oci_descriptor chosen;
+    struct err failure = ERR_INIT;
+    if (!oci_media_is_index(at->media_type)) {
+        *ret = *at;
+        *at = (struct remote_manifest){.bytes = NULL};
+        return 0;
+    }
+    if (depth == PULL_INDEX_DEPTH_MAX)
+        return err_fail(err, ERR_TOO_LARGE, "indexes are nested more than %d deep",
+                        PULL_INDEX_DEPTH_MAX);
+    int rc = oci_index_select(at->bytes, at->len, &chosen, &failure);
+    if (rc < 0 && failure.code == ERR_NOT_FOUND)
+        return look_into_nested(pull, at, depth, looks, &failure, ret, err);
+    if (rc < 0)
+        return err_pass(err, rc, &failure);
+    rc = follow(pull, &chosen, depth, looks, ret, err);
+    oci_descriptor_free(&chosen);
+    return rc;
+}
+
 /* Fetches the manifest, going through indexes. */
 static int fetch_manifest(struct pull *pull, struct remote_manifest *ret, struct err *err)
 {
     cleanup_remote_manifest struct remote_manifest at = {.bytes = NULL};
+    int looks = 0;
     int rc = get_manifest(pull, pull->ref->reference, &at, err);
-    for (int depth = 0; rc == 0 && oci_media_is_index(at.media_type); depth++) {
-        struct oci_descriptor chosen;
-        struct remote_manifest inner = {.bytes = NULL};
-        if (depth == PULL_INDEX_DEPTH_MAX)
-            return err_fail(err, ERR_TOO_LARGE, "indexes are nested more than %d deep",
-                            PULL_INDEX_DEPTH_MAX);
-        rc = oci_index_select(at.bytes, at.len, &chosen, err);
-        if (rc < 0)
-            return rc;
-        rc = get_manifest(pull, digest_format(&chosen.digest).s, &inner, err);
-        if (rc == 0 && (uint64_t)chosen.size != inner.len)
-            rc = err_fail(err, ERR_DIGEST, "manifest %s has %zu bytes, but the index says %lld",
-                          digest_format(&chosen.digest).s, inner.len, (long long)chosen.size);
-        oci_descriptor_free(&chosen);
-        remote_manifest_free(&at);
-        at = inner;
-    }
-    if (rc < 0)
-        return rc;
-    *ret = at;
-    at = (struct remote_manifest){.bytes = NULL};
-    return 0;
+    return rc == 0 ? go_through(pull, &at, 0, &looks, ret, err) : rc;
 }
 
 /* Stores the manifest and learns what the image consists of. */

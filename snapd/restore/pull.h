@@ -29,7 +29,8 @@
 #include "image_ref.h"
 
 enum {
-    PULL_INDEX_DEPTH_MAX = 4, /* indexes in indexes */
+    PULL_INDEX_DEPTH_MAX = 4,  /* indexes in indexes */
+    PULL_INDEX_LOOKS_MAX = 64, /* manifests and indexes that are fetched to find the image */
 };
 
 extern const struct job_kind pull_job;

@@ -195,6 +195,14 @@ def test_indexes(scratch):
     pulls.peer.put_manifest("lib/nested", "outer", *outer)
     pulls.node.ok("image", "pull", f"{pulls.fake.host}/lib/nested:outer")
     pulls.use(f"{pulls.fake.host}/lib/nested:outer")
+    other = put_index(pulls, "lib/nested", [arm, windows])
+    pulls.peer.put_manifest("lib/nested", digest(other), f"{OCI}.index.v1+json", other)
+    two = [{"mediaType": f"{OCI}.index.v1+json", "digest": digest(text), "size": len(text)} for text in (other, inner)]
+    for tag, entries in (("second", two), ("first", two[::-1])):
+        pulls.peer.put_manifest("lib/nested", tag, *index(entries))
+        pulls.node.ok("image", "pull", f"{pulls.fake.host}/lib/nested:{tag}")
+    pulls.peer.put_manifest("lib/nested", "none", *index([two[0], two[0]]))
+    pulls.node.fails(3, "image", "pull", f"{pulls.fake.host}/lib/nested:none", says=["no image for"])
     put_index(pulls, "lib/others", [arm, windows])
     line = pulls.node.fails(3, "image", "pull", f"{pulls.fake.host}/lib/others:t", says=["amd64"])
     check("arm64" in line, f"what there is, is not said: {line}")

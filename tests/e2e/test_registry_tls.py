@@ -2,6 +2,7 @@
 """Registries whose certificate is not to be trusted, that speak no TLS of these days, and those behind a server that speaks HTTP/2
 and ends connections as it likes. Each failure says what is wrong and what to do, and is tried once."""
 import re
+import shutil
 import time
 
 import harness
@@ -66,6 +67,20 @@ def test_a_self_signed_certificate_that_is_named(scratch):
     _, cert, key = self_signed(scratch)
     fake = FakeRegistry(scratch, tls=(cert, cert, key))
     site = Site(scratch, fake.url, config=trusting(cert))
+    site.push()
+
+
+def test_a_file_of_authorities_that_is_broken(scratch):
+    """Said when varved starts, which it does; and to who needs it, as a failure. Mended, it is used."""
+    tls = certificates(scratch)
+    fake = FakeRegistry(scratch, tls=tls)
+    broken = scratch.path("broken.pem")
+    with open(broken, "w", encoding="ascii") as f:
+        f.write("garbage")
+    site = Site(scratch, fake.url, config=trusting(broken))
+    check("registry-trust" in site.node.log_text() and broken in site.node.log_text(), site.node.log_text())
+    site.node.fails(1, "image", "pull", f"{fake.host}/lib/x:t", says=["ca_file"])
+    shutil.copy(tls[0], broken)
     site.push()
 
 

@@ -21,7 +21,7 @@
 static const struct {
     const char *challenge; /* JSON */
     int result;
-
+    const char *says; /* NULL: anything */
 } shapes[] = {
     {"['Basic realm=`x`','Bearer realm=`{realm}`,service=`s`,scope=`{scope}`']", 202},
     {"'Basic realm=`x`, Bearer realm=`{realm}`,service=`s`,scope=`a:b:pull,push`'", 202},
@@ -33,12 +33,12 @@ static const struct {
     {"'Bearer realm={realm}'", 202},
     {"'Bearer realm=`/token`'", 202},
     {"'Negotiate YII=, Bearer realm=`{realm}`'", 202},
-    {"''", -EACCES},
-    {"'Negotiate'", -EACCES},
-    {"'Bearer service=`s`'", -EACCES},
+    {"''", -EACCES, "does not say how"},
+    {"'Negotiate'", -EACCES, "by 'Negotiate'"},
+    {"'Bearer service=`s`'", -EACCES, "where to get a token"},
     {"'Bearer realm=`http://auth.example/token`'", -EREMOTEIO},
     {"'Bearer realm=`ftp://x/`'", -EREMOTEIO},
-    {"'Digest realm=`x`,nonce=`y`'", -EACCES},
+    {"'Digest realm=`x`,nonce=`y`'", -EACCES, "by 'Digest'"},
 };
 
 static void challenges_of_all_shapes_are_answered(void **state)
@@ -54,7 +54,8 @@ static void challenges_of_all_shapes_are_answered(void **state)
         auth_fixture_credentials(fixture, BOB);
         auth_fixture_config(fixture, config);
         int rc = auth_fixture_push(fixture, "team/app", NULL, &err);
-        if (rc != shapes[i].result)
+        bool said = !shapes[i].says || strstr(err.text, shapes[i].says);
+        if (rc != shapes[i].result || !said)
             fail_msg("%s: %d %s", shapes[i].challenge, rc, err.text);
         assert_true(auth_fixture_count(fixture, NULL, "*", 0) <= 3);
         assert_null(strstr(err.text, SECRET));

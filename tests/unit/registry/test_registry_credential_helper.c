@@ -130,6 +130,39 @@ static void one_that_hangs_is_killed(void **state)
     assert_int_equal(errno, ESRCH);
 }
 
+/* Gone, or a zombie that nobody has waited for yet. */
+static bool is_gone(int pid)
+{
+    char path[64];
+    char state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    cleanup_file FILE *file = fopen(path, "re");
+    return !file || (fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && state == 'Z');
+}
+
+/* So are its children: a script waits for what hangs. */
+static void children_of_one_that_hangs_are_killed(void **state)
+{
+    struct scratch *scratch = *state;
+    cleanup_registry_credential struct registry_credential found = {0};
+    struct err err = ERR_INIT;
+    cleanup_free char *script = NULL;
+    assert_true(asprintf(&script, "sleep 1000 & echo $! >%s; wait", scratch_path(scratch, "pid")) >
+                0);
+    assert_true(ask_within(scratch, script, 400, NULL, &found, &err) < 0);
+    assert_int_equal(err.code, ERR_UNREACHABLE);
+    cleanup_file FILE *file = fopen(scratch_path(scratch, "pid"), "re");
+    int pid = 0;
+    assert_true(file && fscanf(file, "%d", &pid) == 1);
+    int64_t end_ms = clock_now_ms() + 5000;
+    while (!is_gone(pid) && clock_now_ms() < end_ms)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    bool gone = is_gone(pid);
+    if (!gone)
+        (void)kill(pid, SIGKILL);
+    assert_true(gone);
+}
+
 /* A daemon that it started (gpg-agent) keeps the output open; nobody waits for that. */
 static void children_of_it_are_not_waited_for(void **state)
 {
@@ -167,7 +200,7 @@ static void one_that_is_not_there_is_named(void **state)
     struct err err = ERR_INIT;
     int rc = registry_credential_helper_get("varve-test-none", "h", NULL, &found, &err);
     assert_true(rc < 0);
-    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(err.code, ERR_DENIED);
     assert_non_null(strstr(err.text, "docker-credential-varve-test-none"));
     assert_true(err.hint[0] != '\0');
 }
@@ -182,6 +215,8 @@ int main(void)
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(failures_hold_no_secret, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(one_that_hangs_is_killed, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(children_of_one_that_hangs_are_killed, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(children_of_it_are_not_waited_for, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(whoever_waits_can_stop_it, scratch_setup, scratch_teardown),

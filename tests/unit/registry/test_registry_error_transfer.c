@@ -26,8 +26,8 @@ static void failed_transfers_are_explained(void **state)
         {CURLE_PARTIAL_FILE, ERR_UNREACHABLE, "broke"},
         {CURLE_RECV_ERROR, ERR_UNREACHABLE, "broke"},
         {CURLE_GOT_NOTHING, ERR_UNREACHABLE, "broke"},
-        {CURLE_SSL_CACERT_BADFILE, ERR_INVALID, "ca_file"},
-        {CURLE_SSL_CERTPROBLEM, ERR_INVALID, "client certificate"},
+        {CURLE_SSL_CACERT_BADFILE, ERR_DAMAGED, "ca_file"},
+        {CURLE_SSL_CERTPROBLEM, ERR_DAMAGED, "client certificate"},
         {CURLE_UNSUPPORTED_PROTOCOL, ERR_DAMAGED, "no HTTP"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -381,6 +381,23 @@ static void deletes(void **state)
     }
 }
 
+/* What came encoded, unasked, is called that. */
+static void encodings_are_named(void **state)
+{
+    struct registry_fixture *fixture = *state;
+    const struct fake_http_rule rule = {
+        "GET", "/v2/a/n/manifests/t",
+        .response = "HTTP/1.1 200 OK\r\nContent-Type: " OCI_MEDIA_MANIFEST "\r\n"
+                    "Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08x"};
+    fake_http_set(fixture->fake, &rule, 1);
+    struct remote_manifest manifest;
+    struct err err = ERR_INIT;
+    assert_true(get(fixture, "t", &manifest, &err) < 0);
+    assert_int_equal(err.code, ERR_DAMAGED);
+    assert_non_null(strstr(err.text, "encoded"));
+    assert_non_null(strstr(err.hint, "Content-Encoding: gzip"));
+}
+
 #define test(name)                                                                                 \
     cmocka_unit_test_setup_teardown(name, registry_fixture_setup, registry_fixture_teardown)
 
@@ -402,6 +419,7 @@ int main(void)
         test(tags_that_are_taken),
         test(bad_puts_are_not_sent),
         test(deletes),
+        test(encodings_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

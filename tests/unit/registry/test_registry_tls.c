@@ -183,19 +183,32 @@ static void bad_files_are_named(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         struct registry_options bad_ca = {.ca_file = scratch_path(tls->scratch, names[i])};
         struct err err = ERR_INIT;
-        assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &bad_ca, &err), -EINVAL);
+        assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &bad_ca, &err), -EBADMSG);
         assert_non_null(strstr(err.hint, "ca_file"));
+        err_clear(&err);
+        assert_true(registry_check_trust(&bad_ca, &err) < 0); /* which a start may say */
+        assert_non_null(strstr(err.text, names[i]));
         struct registry_options bad_cert = {.ca_file = tls->ca,
                                             .client_cert = scratch_path(tls->scratch, names[i]),
                                             .client_key = tls->client_key};
         err_clear(&err);
-        assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &bad_cert, &err), -EINVAL);
+        assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &bad_cert, &err), -EBADMSG);
         assert_non_null(strstr(err.hint, "client_cert"));
+        err_clear(&err);
+        assert_true(registry_check_trust(&bad_cert, &err) < 0);
+        assert_non_null(strstr(err.text, names[i]));
     }
     struct registry_options other_key = {
         .ca_file = tls->ca, .client_cert = tls->client, .client_key = tls->server_key};
-    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &other_key, NULL), -EINVAL);
+    assert_int_equal(ask("127.0.0.1", fake_http_port(fake), &other_key, NULL), -EBADMSG);
     assert_int_equal(fake_http_count(fake), 0);
+    const struct registry_options good = {
+        .ca_file = tls->ca, .client_cert = tls->client, .client_key = tls->client_key};
+    const struct registry_options none = {.ca_file = NULL};
+    assert_int_equal(registry_check_trust(&good, NULL), 0);
+    assert_int_equal(registry_check_trust(&none, NULL), 0);
+    const struct registry_options directory = {.ca_file = scratch_path(tls->scratch, ".")};
+    assert_true(registry_check_trust(&directory, NULL) < 0);
     fake_http_stop(fake);
 }
 
@@ -284,6 +297,29 @@ static void https_to_a_plain_port(void **state)
     uint64_t size;
     assert_int_equal(remote->ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, &err),
                      -EHOSTUNREACH);
+    remote_close(remote);
+    fake_http_stop(fake);
+}
+
+/* The other way round, which is what an address on loopback means: the hint says so. */
+static void plain_http_to_a_tls_port(void **state)
+{
+    struct tls *tls = *state;
+    struct fake_http *fake = start(tls->server, tls->server_key, NULL, OK_EMPTY);
+    struct err err = ERR_INIT;
+    struct remote *remote = NULL;
+    char host[32];
+    uint64_t size;
+    snprintf(host, sizeof host, "127.0.0.1:%d", fake_http_port(fake));
+    assert_int_equal(registry_open_host(host, NULL, &remote, NULL), 0);
+    struct quick_time quick;
+    quick_time_init(&quick);
+    quick_time_use(&quick, registry_of(remote)->pool);
+    struct digest digest;
+    assert_int_equal(digest_bytes("x", 1, &digest, NULL), 0);
+    assert_true(remote->ops->blob_stat(remote, "n", &digest, NULL, NULL, &size, &err) < 0);
+    if (!strstr(err.hint, "plain http is spoken to loopback"))
+        fail_msg("%s; %s", err.text, err.hint);
     remote_close(remote);
     fake_http_stop(fake);
 }
@@ -418,6 +454,7 @@ int main(void)
         cmocka_unit_test(client_certificates_stay_at_home),
         cmocka_unit_test(redirects_stay_encrypted),
         cmocka_unit_test(https_to_a_plain_port),
+        cmocka_unit_test(plain_http_to_a_tls_port),
         cmocka_unit_test(closed_tls_connections_raise_no_signal),
         cmocka_unit_test(real_registry_with_client_certificates),
         cmocka_unit_test(blobs_go_by_http_1),

@@ -210,6 +210,22 @@ static void check_answer(struct auth_fixture *fixture, const char *body, double 
         fail_msg("%s: %f s", body, seconds);
 }
 
+/* No integer holds it. */
+static void lives_that_are_very_long(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"9223372036854775808", "123456789012345678901234567890",
+                                       "-9223372036854775809"};
+    for (size_t i = 0; i < ARRAY_SIZE(said); i++) {
+        cleanup_registry_token struct registry_token token = {0};
+        char answer[100];
+        int len = snprintf(answer, sizeof answer, "{\"token\":\"t\",\"expires_in\":%s}", said[i]);
+        assert_int_equal(registry_token_read(answer, (size_t)len, 0, &token, NULL), 0);
+        assert_int_equal(token.life_ns / CLOCK_NS_PER_S,
+                         said[i][0] == '-' ? 60 : REGISTRY_TOKEN_LIFE_MAX_S);
+    }
+}
+
 static void answers_of_all_shapes(void **state)
 {
     static const struct {
@@ -349,6 +365,7 @@ int main(void)
         TEST(what_was_sent_is_hidden_in_refusals),
         TEST(failures_that_pass_are_asked_again),
         TEST(answers_of_all_shapes),
+        TEST(lives_that_are_very_long),
         TEST(age_counts),
         TEST(answers_are_bounded),
         TEST(a_new_identity_token_is_taken_over),

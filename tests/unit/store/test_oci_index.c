@@ -190,6 +190,33 @@ static void test_refuses(void **state)
     }
 }
 
+/* What says nothing has to be looked into: its place in the index is told. */
+static void test_nested_indexes(void **state)
+{
+    (void)state;
+    cleanup_buf struct buf buf = BUF_INIT(10000);
+    struct err err = ERR_INIT;
+    begin(&buf);
+    add_entry(&buf, "arm", OCI_MEDIA_MANIFEST, platform("linux", "arm64", NULL));
+    add_entry(&buf, "one", OCI_MEDIA_INDEX, "");
+    add_entry(&buf, "placed", OCI_MEDIA_INDEX, platform("linux", "arm64", NULL));
+    add_entry(&buf, "bare", OCI_MEDIA_MANIFEST, "");
+    add_entry(&buf, "two", OCI_MEDIA_INDEX, "");
+    assert_int_equal(buf_addf(&buf, NULL, "]}"), 0);
+    static const char *const names[] = {"one", "two"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct oci_descriptor entry;
+        struct digest digest = store_digest(names[i]);
+        assert_int_equal(oci_index_nested(buf_str(&buf), buf.len, i, &entry, &err), 1);
+        assert_true(digest_equal(&entry.digest, &digest));
+        oci_descriptor_free(&entry);
+    }
+    struct oci_descriptor entry;
+    assert_int_equal(oci_index_nested(buf_str(&buf), buf.len, 2, &entry, &err), 0);
+    int rc = oci_index_nested("[]", 2, 0, &entry, &err);
+    assert_fails(rc, err, ERR_DAMAGED, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_takes_a_single_entry_without_a_platform),
         cmocka_unit_test(test_no_match_names_what_there_is),
         cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_nested_indexes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
