@@ -162,6 +162,7 @@ int checkpoint_upkeep_end(struct checkpoint_making *making, struct err *err)
 {
     struct checkpoint_upkeep *upkeep = making->upkeep;
     const struct upkeep_plan *plan = &upkeep->plan;
+    const uint32_t leaf_count = volume_leaves_of(making->source->size);
     size_t new_count;
     (void)pack_writer_packs(making->packs, &new_count);
     while (upkeep->use_count < upkeep->old_count + new_count) {
@@ -176,7 +177,7 @@ int checkpoint_upkeep_end(struct checkpoint_making *making, struct err *err)
             use->groups &= ~(plan->groups & ~upkeep->missed);
         if (use->live == 0)
             use->groups = 0;
-        else if (use->groups == 0)
+        else if (!pack_use_is_sound(use, leaf_count)) /* as a reader would refuse it */
             *use = (struct pack_use){.live = PACK_USE_UNKNOWN, .groups = UINT64_MAX};
     }
     return 0;

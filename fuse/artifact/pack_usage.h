@@ -16,6 +16,7 @@
 
 #include "err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,8 +40,12 @@ static inline uint64_t pack_usage_group(uint32_t leaf, unsigned shift)
 {
     return UINT64_C(1) << (leaf >> shift);
 }
-/* The same groups of a volume that has grown: `to` is not smaller than `from`. */
+/* The same groups of a volume that has grown: `to` is not smaller than `from`. Not for what is
+ * unknown. */
 uint64_t pack_usage_regroup(uint64_t groups, unsigned from, unsigned to);
+
+/* Whether it can stand in a root of so many leaves. */
+bool pack_use_is_sound(const struct pack_use *use, uint32_t leaf_count);
 
 /* Writes PACK_USAGE_HEAD + count * PACK_USE_BYTES bytes; returns how many. */
 size_t pack_usage_encode(const struct pack_use *uses, size_t count, uint8_t *ret);

@@ -95,10 +95,10 @@ static void *mend(void *arg)
 static void *trim(void *arg)
 {
     struct workspace_monitor *monitor = arg;
-    workspace_rm_remote_pass(monitor->node);
+    bool begun = workspace_rm_remote_pass(monitor->node);
     for (int i = 1; pause_ms(monitor, TRIM_SECONDS * 1000, NULL); i++) {
-        if (i % REMOTE_TURNS == 0)
-            workspace_rm_remote_pass(monitor->node);
+        if (!begun || i % REMOTE_TURNS == 0)
+            begun = workspace_rm_remote_pass(monitor->node);
         workspace_trim_pass(monitor->trim, clock_mono_ns(&monitor->node->clock), is_stopping,
                             monitor);
     }

@@ -190,17 +190,20 @@ int workspace_rm_remote_begin(struct node *node, const char *volume, const char 
     return rc < 0 && why.code != ERR_CONFLICT ? err_pass(err, rc, &why) : 0;
 }
 
-void workspace_rm_remote_pass(struct node *node)
+bool workspace_rm_remote_pass(struct node *node)
 {
     struct catalog_expired *list = NULL;
     size_t count = 0;
     struct err why = ERR_INIT;
+    bool all = true;
     int rc = catalog_expiry_list(node->catalog, node->remote->url, &list, &count, &why);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         cleanup_free char *job = NULL;
         rc = workspace_rm_remote_begin(node, list[i].volume, list[i].lineage, &job, &why);
+        all = all && job != NULL;
     }
     catalog_expired_free_list(list, count);
     if (rc < 0)
         log_event(LOG_WARN, "checkpoints-not-removed", "error", why.text, NULL);
+    return rc == 0 && all;
 }

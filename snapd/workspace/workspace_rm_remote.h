@@ -42,8 +42,9 @@ extern const struct job_kind workspace_rm_remote_job;
  * be recorded for the next start. */
 int workspace_rm_remote_begin(struct node *node, const char *volume, const char *lineage,
                               char **ret_job, struct err *err);
-/* For all volumes of which something is left to do; failures are logged. */
-void workspace_rm_remote_pass(struct node *node);
+/* For all volumes of which something is left to do; failures are logged. False: for some there is a
+ * job already, or none could be made, so that another pass is due soon. */
+bool workspace_rm_remote_pass(struct node *node);
 
 /* A checkpoint that is not needed any more, under the tag that its owner gave it. */
 struct workspace_unneeded {

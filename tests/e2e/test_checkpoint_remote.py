@@ -251,6 +251,8 @@ def test_cancelled(scratch):
     check_equal(tags(registry, volume), before, "tags")
     node.start()
     wait_for(lambda: node.ok("job", "show", job)["state"] == "cancelled", 60, "end of the job")
+    node.stop()
+    node.start()
     wait_for(lambda: not tags(registry, volume), 60, "end of the tags")
 
 

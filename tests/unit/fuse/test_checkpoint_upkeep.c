@@ -366,6 +366,22 @@ static void many_leaves(void **state)
     assert_true(site->written.bytes_total < total / 4 * 3);
 }
 
+/* A pack that all groups of leaves name, in a volume that grows and has fewer then. */
+static void named_from_everywhere(void **state)
+{
+    struct checkpoint_site *site = *state;
+    checkpoint_site_grow(site, (uint64_t)PACK_USAGE_GROUPS * VOLUME_LEAF_CHUNKS * VOLUME_CHUNK);
+    for (uint64_t i = 0; i < PACK_USAGE_GROUPS; i++)
+        checkpoint_site_set(site, i * VOLUME_LEAF_CHUNKS * VOLUME_CHUNK_BLOCKS, (uint32_t)i + 2);
+    checkpoint_site_write(site);
+    checkpoint_site_compare(site);
+    checkpoint_site_grow(site, site->size + (UINT64_C(4) << 30));
+    checkpoint_site_set(site, 17, 4711);
+    checkpoint_site_write(site);
+    checkpoint_site_compare(site);
+    assert_int_equal(site->uncounted, 0);
+}
+
 #define with_site(test)                                                                            \
     cmocka_unit_test_setup_teardown(test, checkpoint_site_setup, checkpoint_site_teardown)
 
@@ -376,7 +392,7 @@ int main(void)
         with_site(small_ones_become_one), with_site(what_is_alike_is_moved_once),
         with_site(a_pack_is_lost),        with_site(the_remote_does_not_answer),
         with_site(it_is_cancelled),       with_site(nothing_changed),
-        with_site(many_leaves),
+        with_site(many_leaves),           with_site(named_from_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,8 @@ static void groups(void **state)
             assert_int_equal(pack_usage_regroup(pack_usage_group(leaf, 0), 0, to),
                              pack_usage_group(leaf, to));
     assert_int_equal(pack_usage_regroup(0xF1, 0, 1), 0xD);
-    assert_int_equal(pack_usage_regroup(UINT64_MAX, 0, 3), UINT64_MAX);
+    assert_int_equal(pack_usage_regroup(UINT64_MAX, 0, 1), UINT32_MAX);
+    assert_int_equal(pack_usage_regroup(UINT64_MAX, 0, 3), 0xFF);
 }
 
 int main(void)
