@@ -5,7 +5,7 @@
 #include "fault.h"
 #include "fd_pass.h"
 #include "freeze_hold.h"
-#include "freeze_record.h"
+#include "freeze_ops.h"
 #include "id.h"
 #include "log.h"
 #include "spawn.h"
@@ -21,6 +21,7 @@
 enum {
     NS_PER_MS = 1000000,
     LOOK_MS = 200,     /* between two questions whether somebody wants the end */
+    RESCUE_MS = 50,    /* a thaw that needs no help has happened by then */
     GRACE_MS = 2000,   /* for what a holder has to say beside its budget, on a busy host */
     THAWED_MS = 20000, /* for a freeze that came late, with all that may have to be done for it */
     GONE_MS = 5000,    /* for the end of a holder that was killed */
@@ -148,11 +149,14 @@ static int hear(struct freeze *freeze, struct freeze_message *ret)
     }
 }
 
+/* The freezer sees the end of the holder, and thaws; it may be in the call that freezes, and what
+ * became of that is for it alone to say. */
 static void kill_holder(struct freeze *freeze)
 {
+    static const int signals[] = {SIGKILL, SIGCONT};
     for (int i = 0; i < 2; i++)
         if (freeze->pidfds[i] >= 0)
-            (void)syscall(SYS_pidfd_send_signal, freeze->pidfds[i], SIGKILL, NULL, 0);
+            (void)syscall(SYS_pidfd_send_signal, freeze->pidfds[i], signals[i], NULL, 0);
 }
 
 static int fail_late(const struct freeze *freeze, struct err *err)
@@ -163,13 +167,14 @@ static int fail_late(const struct freeze *freeze, struct err *err)
     return rc;
 }
 
-/* The budget is over. Waits until it is thawed. */
-static int be_late(struct freeze *freeze, struct err *err)
+/* The budget is over. Waits until it is thawed; `runs`: the call that freezes has begun. */
+static int be_late(struct freeze *freeze, bool runs, struct err *err)
 {
     struct freeze_message message;
+    struct pollfd at = {.fd = freeze->socket, .events = POLLIN};
     freeze->end_ns = clock_now_ns() + (int64_t)THAWED_MS * NS_PER_MS;
     freeze->late = true;
-    if (freeze->order.rescue)
+    if (runs && freeze->order.rescue && poll(&at, 1, RESCUE_MS) == 0)
         freeze->order.rescue(freeze->order.arg);
     int rc = hear(freeze, &message);
     if (rc != -ETIMEDOUT)
@@ -186,7 +191,7 @@ static int fail_answer(struct freeze *freeze, int rc, const struct freeze_messag
                        struct err *err)
 {
     if (rc == 0 && message->says == FREEZE_SAYS_LATE)
-        return be_late(freeze, err);
+        return be_late(freeze, message->rc != 0, err);
     if (rc == 0 && message->says == FREEZE_SAYS_FAILED && message->rc < 0)
         return err_pass(err, message->rc, &message->err);
     if (rc == -EPIPE)
@@ -201,7 +206,8 @@ static int wait_frozen(struct freeze *freeze, struct err *err)
     int rc = hear(freeze, &message);
     if (rc < 0 || message.says != FREEZE_SAYS_FROZEN)
         return fail_answer(freeze, rc, &message, err);
-    freeze->times.others = message.rc > 0;
+    freeze->times.others = message.rc == FREEZE_BY_OTHERS;
+    freeze->times.unwritable = message.rc == FREEZE_UNWRITABLE;
     freeze->times.took_ns = message.done_ns - message.begun_ns;
     freeze->done_ns = message.done_ns;
     return FAULT_POINT("freeze.begun", err);
@@ -222,13 +228,7 @@ static int wait_thawed(struct freeze *freeze, struct err *err)
     if (rc < 0 || message.says != FREEZE_SAYS_THAWED)
         return fail_answer(freeze, rc, &message, err);
     freeze->times.frozen_ns = message.done_ns - freeze->done_ns;
-    if (message.rc < 0)
-        return err_pass(err, message.rc, &message.err);
-    if (message.rc == 0)
-        return 0;
-    rc = err_fail(err, ERR_CONFLICT, "somebody else has thawed it meanwhile");
-    err_hint(err, "try again");
-    return rc;
+    return err_pass(err, message.rc, &message.err);
 }
 
 /* Nothing of it is left, or it is logged. */
@@ -242,8 +242,10 @@ static void forget(struct freeze *freeze)
     if (!freeze->asked)
         return;
     freeze->asked = false;
-    int rc =
-        freeze_recover_one(freeze->dir_fd, freeze->name, is_given_up(freeze) ? 0 : GONE_MS, &why);
+    int wait_ms = is_given_up(freeze) ? 0 : GONE_MS;
+    cleanup_wait_stop struct wait_stop nobody = {.ask = NULL}; /* it is not taken back */
+    wait_stop_begin(&nobody);
+    int rc = freeze_recover_one(freeze->dir_fd, freeze->name, wait_ms, &why);
     if (rc != 0)
         log_event(LOG_WARN, "freeze-left", "name", freeze->name, "why",
                   rc < 0 ? why.text : "its holder has not ended", NULL);

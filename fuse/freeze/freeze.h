@@ -51,6 +51,7 @@ struct freeze_order {
 /* How it went. */
 struct freeze_times {
     bool others;       /* somebody else had frozen it, and it was so to the end */
+    bool unwritable;   /* it takes no writes (mounted read-only), and was not touched */
     int64_t took_ns;   /* the call that freezes: some stand still from its begin on */
     int64_t frozen_ns; /* from its return to the return of the thaw */
 };

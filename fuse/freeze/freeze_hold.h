@@ -40,10 +40,10 @@ enum {
 /* Messages. From the holder to varved, all but FREEZE_SAYS_END. */
 enum freeze_says {
     FREEZE_SAYS_HELLO = 1, /* with pidfds: of the holder, then of both */
-    FREEZE_SAYS_FROZEN,    /* begun_ns, done_ns; rc 1: by somebody else, before */
+    FREEZE_SAYS_FROZEN,    /* begun_ns, done_ns; rc 1, 2: it stood before (freeze_ops.h) */
     FREEZE_SAYS_FAILED,    /* rc, err: nothing is frozen by us, or will be */
     FREEZE_SAYS_LATE,      /* the budget is over; thawed as soon as that can be */
-    FREEZE_SAYS_THAWED,    /* done_ns; rc 1: somebody else was first */
+    FREEZE_SAYS_THAWED,    /* done_ns; rc, err: whether it stood until then */
     FREEZE_SAYS_END,
 };
 

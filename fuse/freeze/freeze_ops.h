@@ -9,16 +9,27 @@
 
 #include "freeze_record.h"
 
+enum {
+    FREEZE_BY_OTHERS = 1,
+    FREEZE_UNWRITABLE = 2, /* it takes no writes, as it is mounted read-only */
+};
+
 struct freeze_ops {
     /* A descriptor for the rest, or -1 where none is needed (ret_fd). */
     int (*open)(const struct freeze_record *record, int *ret_fd, struct err *err);
-    /* Whether somebody else has frozen it: 1 or 0. */
-    int (*is_others)(const struct freeze_record *record, int fd, struct err *err);
-    /* 0; 1: somebody else was first, nothing was done. After a failure `thaw` is due. -EAGAIN: a
-     * process has gone elsewhere, the plan is to be made again. */
+    /* Whether it stands still already: 0, or FREEZE_BY_OTHERS, FREEZE_UNWRITABLE. -EAGAIN: not as
+     * it was planned any more. Changes nothing. */
+    int (*look)(const struct freeze_record *record, int fd, struct err *err);
+    /* 0, or FREEZE_BY_OTHERS: somebody else was first, nothing was done. After a failure `thaw` is
+     * due. -EAGAIN: a process has gone elsewhere, the plan is to be made again. */
     int (*freeze)(const struct freeze_record *record, int fd, int64_t until_ns, struct err *err);
-    /* 0; 1: it was not frozen any more, somebody has thawed it. */
-    int (*thaw)(const struct freeze_record *record, int fd, struct err *err);
+    /* Right before the thaw: whether that stands still which is not frozen by us, and nobody came
+     * to it. `others`: all of it. ERR_CONFLICT. */
+    int (*stands)(const struct freeze_record *record, int fd, bool others, struct err *err);
+    /* Ends our freeze, in this state of the record. *ret_gone becomes true when somebody else has
+     * ended it before; `again`: a try before has failed. */
+    int (*thaw)(const struct freeze_record *record, int fd, enum freeze_state state, bool again,
+                bool *ret_gone, struct err *err);
 };
 
 extern const struct freeze_ops freeze_fs;

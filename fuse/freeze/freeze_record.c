@@ -270,6 +270,13 @@ int freeze_record_read(int fd, struct freeze_record *ret, struct err *err)
     return 0;
 }
 
+int freeze_record_fail_gone(struct err *err)
+{
+    int rc = err_fail(err, ERR_CONFLICT, "somebody else has thawed it meanwhile");
+    err_hint(err, "try again");
+    return rc;
+}
+
 int freeze_record_set(int fd, enum freeze_state state, struct err *err)
 {
     char byte = (char)state;

@@ -16,9 +16,8 @@
  * is calling or frozen, and removes the file.
  *
  * `calling` without a holder is the one state that does not know: whoever died was about to freeze
- * or had frozen. He had looked before, and it was not frozen by anybody; so what is frozen then is
- * taken for ours. Only somebody who freezes it himself after the death of all holders, and before
- * the next look of varved, is thawed by that.
+ * or had frozen. He had looked before, and saw nobody's freeze; so what is frozen then is taken for
+ * ours. docs/DESIGN.md ("Freezing") has the cases in which that is wrong.
  */
 #pragma once
 
@@ -76,6 +75,8 @@ static inline bool freeze_record_is_ours(enum freeze_kind kind, enum freeze_stat
     return state == FREEZE_CALLING || state == FREEZE_FROZEN ||
            (state == FREEZE_ASKED && kind == FREEZE_TASKS);
 }
+/* Says that somebody else has ended a freeze, so nothing that relied on it counts. */
+int freeze_record_fail_gone(struct err *err);
 /* Changes the state, and reads it again. */
 int freeze_record_set(int fd, enum freeze_state state, struct err *err);
 int freeze_record_state(int fd, enum freeze_state *ret, struct err *err);

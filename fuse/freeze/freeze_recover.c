@@ -5,12 +5,14 @@
 #include "clock.h"
 #include "fault.h"
 #include "fdio.h"
+#include "freeze_hold.h"
 #include "freeze_ops.h"
 #include "log.h"
 #include "publish.h"
 #include "volume_frozen.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -18,18 +20,50 @@
 
 enum {
     LOOK_MS = 2,
+    OLD_S = 60,     /* no freeze lasts as long */
     THAW_MS = 3000, /* for a file system whose device may not answer */
 };
 
-/* 1: it is locked by a holder. */
+/* Holders that were stopped go on: they see that whoever wanted the freeze has gone, or that its
+ * budget is over. Nobody kills them, as one may be in the call that freezes. */
+static void wake_holders(int fd)
+{
+    struct stat record;
+    struct stat st;
+    char path[64];
+    cleanup_dir DIR *dir = fstat(fd, &record) == 0 ? fdio_list(AT_FDCWD, "/proc") : NULL;
+    for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, FREEZE_FD_RECORD);
+        if (pid > 0 && pid != getpid() && stat(path, &st) == 0 && st.st_dev == record.st_dev &&
+            st.st_ino == record.st_ino)
+            (void)kill(pid, SIGCONT);
+    }
+}
+
+static bool is_old(int fd)
+{
+    struct stat st;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return fstat(fd, &st) == 0 && now.tv_sec - st.st_mtim.tv_sec > OLD_S;
+}
+
+/* 1: it is locked by a holder. Who waits for it has a reason to think that it should have ended. */
 static int lock(int fd, int wait_ms, struct err *err)
 {
     const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000};
     int64_t until = clock_now_ms() + wait_ms;
+    bool woken = false;
     while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return err_errno(err, errno, "cannot lock the record of a freeze");
-        if (clock_now_ms() >= until)
+        int64_t left = until - clock_now_ms();
+        if (!woken && (wait_ms > 0 ? left < wait_ms / 2 : is_old(fd))) {
+            wake_holders(fd);
+            woken = true;
+        }
+        if (left <= 0)
             return 1;
         (void)nanosleep(&pause, NULL);
     }
@@ -39,12 +73,13 @@ static int lock(int fd, int wait_ms, struct err *err)
 static int thaw(const struct freeze_record *record, struct err *err)
 {
     char boot[FREEZE_BOOT_MAX];
+    bool gone = false;
     int rc = freeze_record_boot(boot, err);
     if (rc < 0 || strcmp(boot, record->boot) != 0 ||
         !freeze_record_is_ours(record->kind, record->state))
         return rc;
     rc = record->kind == FREEZE_TASKS
-             ? freeze_tasks.thaw(record, -1, err)
+             ? freeze_tasks.thaw(record, -1, record->state, false, &gone, err)
              : volume_frozen_thaw(record->device, record->diskseq, THAW_MS, err);
     if (rc < 0)
         return err_wrap(err, rc, "cannot thaw what a dead process has left frozen");
@@ -88,7 +123,11 @@ int freeze_recover(int dir_fd, int wait_ms)
     int left = 0;
     int64_t until = clock_now_ms() + wait_ms;
     cleanup_dir DIR *dir = fdio_list(dir_fd, ".");
-    for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+    if (!dir) {
+        log_event(LOG_ERROR, "freezes-not-listed", "why", strerror(errno), NULL);
+        return 1;
+    }
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         struct err why = ERR_INIT;
         int64_t wait = until - clock_now_ms();
         if (entry->d_name[0] == '.')

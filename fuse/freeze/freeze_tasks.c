@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define HELD_NS (INT64_C(2000) * 1000000) /* for what somebody freezes at this moment */
+
 enum {
     ROUNDS_MAX = 100,  /* of looking for processes that are to be moved */
     REMOVE_TRIES = 50, /* of 2 ms each: the last process may be on its way out */
@@ -121,17 +123,6 @@ static int tasks_open(const struct freeze_record *record, int *ret_fd, struct er
     return rc;
 }
 
-static int tasks_is_others(const struct freeze_record *record, int fd, struct err *err)
-{
-    const struct freeze_plan *plan = &record->plan;
-    (void)fd;
-    (void)err;
-    for (size_t i = 0; i < plan->count; i++)
-        if (plan->groups[i].how != FREEZE_HELD)
-            return 0;
-    return 1;
-}
-
 /* Whether all that belong to the set stand still: one may have been started elsewhere since. */
 static int check_all(const struct freeze_record *record, struct err *err)
 {
@@ -145,6 +136,13 @@ static int check_all(const struct freeze_record *record, struct err *err)
         rc = -EAGAIN;
     }
     return rc;
+}
+
+static int is_asked(const struct freeze_plan *plan, const struct freeze_group *group,
+                    struct err *err)
+{
+    cleanup_fd int fd = open_frozen(plan, group, err);
+    return fd < 0 ? fd : cgroup_is_asked(fd, plan->tree.version, err);
 }
 
 static int each_frozen(const struct freeze_plan *plan, bool wait, int64_t until_ns, struct err *err)
@@ -161,6 +159,32 @@ static int each_frozen(const struct freeze_plan *plan, bool wait, int64_t until_
     return rc;
 }
 
+/* What somebody has frozen is to stand, too, which is another thing than that it was asked for. */
+static int tasks_look(const struct freeze_record *record, int fd, struct err *err)
+{
+    const struct freeze_plan *plan = &record->plan;
+    size_t held = 0;
+    (void)fd;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct freeze_group *group = &plan->groups[i];
+        int rc = group->how == FREEZE_SHARED ? 0 : is_asked(plan, group, err);
+        if (rc < 0)
+            return rc;
+        if (group->how != FREEZE_SHARED && rc != (group->how == FREEZE_HELD)) {
+            (void)err_fail(err, ERR_CONFLICT, "somebody freezes or thaws the cgroup %s now",
+                           group->place);
+            return -EAGAIN;
+        }
+        held += group->how == FREEZE_HELD;
+    }
+    if (held < plan->count)
+        return 0;
+    int rc = each_frozen(plan, true, clock_now_ns() + HELD_NS, err);
+    if (rc == 0)
+        rc = check_all(record, err);
+    return rc < 0 ? rc : FREEZE_BY_OTHERS;
+}
+
 static int tasks_freeze(const struct freeze_record *record, int fd, int64_t until_ns,
                         struct err *err)
 {
@@ -171,9 +195,22 @@ static int tasks_freeze(const struct freeze_record *record, int fd, int64_t unti
     return rc == 0 ? check_all(record, err) : rc;
 }
 
-/* One that has gone with its processes needs nothing. 1: somebody has thawed it. */
+static int tasks_stands(const struct freeze_record *record, int fd, bool others, struct err *err)
+{
+    const struct freeze_plan *plan = &record->plan;
+    (void)fd, (void)others;
+    for (size_t i = 0; i < plan->count; i++) {
+        int rc = plan->groups[i].how == FREEZE_HELD ? is_asked(plan, &plan->groups[i], err) : 1;
+        if (rc <= 0)
+            return rc < 0 ? rc : freeze_record_fail_gone(err);
+    }
+    int rc = check_all(record, err);
+    return rc == -EAGAIN ? -EBUSY : rc;
+}
+
+/* One that has gone with its processes needs nothing. */
 static int thaw_group(const struct freeze_plan *plan, const struct freeze_group *group,
-                      struct err *err)
+                      bool *ret_gone, struct err *err)
 {
     struct err why = ERR_INIT;
     cleanup_fd int fd = open_frozen(plan, group, &why);
@@ -181,30 +218,38 @@ static int thaw_group(const struct freeze_plan *plan, const struct freeze_group 
         return 0;
     if (fd < 0)
         return err_pass(err, fd, &why);
-    int asked = cgroup_is_asked(fd, plan->tree.version, NULL);
+    if (cgroup_is_asked(fd, plan->tree.version, NULL) == 0)
+        *ret_gone = true;
     int rc = cgroup_thaw(fd, plan->tree.version, &why);
     if (rc == -ENODEV)
         return 0;
     if (rc == 0 && group->how == FREEZE_SHARED)
         rc = move_back(plan, group, fd, &why);
-    return rc < 0 ? err_pass(err, rc, &why) : asked == 0;
+    return err_pass(err, rc, &why);
 }
 
-/* All of them, also after a failure (I9). */
-static int tasks_thaw(const struct freeze_record *record, int fd, struct err *err)
+/* All of them, also after a failure (I9). A cgroup that is frozen as it is was not touched yet as
+ * long as nothing is more than asked for. */
+static int tasks_thaw(const struct freeze_record *record, int fd, enum freeze_state state,
+                      bool again, bool *ret_gone, struct err *err)
 {
     const struct freeze_plan *plan = &record->plan;
     int result = 0;
+    bool ignored = false;
     (void)fd;
     for (size_t i = 0; i < plan->count; i++) {
-        if (plan->groups[i].how == FREEZE_HELD)
+        enum freeze_how how = plan->groups[i].how;
+        if (how == FREEZE_HELD || (how == FREEZE_WHOLE && state == FREEZE_ASKED))
             continue;
-        int rc = thaw_group(plan, &plan->groups[i], err);
-        if (rc < 0 || (rc > 0 && result == 0))
+        int rc = thaw_group(plan, &plan->groups[i], again ? &ignored : ret_gone, err);
+        if (rc < 0 && result == 0)
             result = rc;
     }
     return result;
 }
 
-const struct freeze_ops freeze_tasks = {
-    .open = tasks_open, .is_others = tasks_is_others, .freeze = tasks_freeze, .thaw = tasks_thaw};
+const struct freeze_ops freeze_tasks = {.open = tasks_open,
+                                        .look = tasks_look,
+                                        .freeze = tasks_freeze,
+                                        .stands = tasks_stands,
+                                        .thaw = tasks_thaw};

@@ -82,10 +82,12 @@ static void detach(struct checkpoint_work *work)
         tell_not_detached(work, &why);
 }
 
-/* NULL: nothing was frozen, as none was asked for, or nothing is mounted. */
+/* NULL: nothing was frozen, as it was not asked for, or nobody could write. */
 static const char *frozen_by(const struct volumes_epoch *epoch)
 {
-    return !epoch->frozen ? NULL : epoch->freeze.others ? "other" : "varve";
+    return !epoch->frozen || epoch->freeze.unwritable ? NULL
+           : epoch->freeze.others                     ? "other"
+                                                      : "varve";
 }
 
 static json_t *result_of(const struct checkpoint_work *work)

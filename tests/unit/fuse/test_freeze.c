@@ -1,5 +1,5 @@
 /* Sets of processes that are frozen by the real varve-freeze, whoever dies meanwhile. Mounted file
- * systems are those of test_volumes_freeze. */
+ * systems are those of test_volumes_epoch. */
 #include "freeze.h"
 
 #include "cleanup.h"
@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -54,6 +55,7 @@ static void count(_Atomic unsigned long *counter)
 /* Processes that count, one of which starts others all the time. */
 static void be_first(_Atomic unsigned long *counts)
 {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* and all of the namespace with it */
     for (int i = 1; i < BUSY; i++)
         if (fork() == 0)
             count(&counts[i]);
@@ -319,16 +321,13 @@ static void test_records_that_are_left(void **state)
     expect_as_before(site);
 }
 
-static void test_what_others_have_frozen(void **state)
+/* Puts all of them into a cgroup of the test's own. */
+static int into_own_cgroup(struct site *site)
 {
-    struct site *site = begin_test(state);
-    struct freeze freeze;
-    struct freeze_times times;
-    struct err err = ERR_INIT;
     (void)snprintf(site->own, sizeof site->own, "/varve-test-%d", (int)getpid());
     cleanup_fd int root = cgroup_open(&site->tree, "/", NULL);
     assert_int_equal(mkdirat(root, site->own + 1, 0755), 0);
-    cleanup_fd int own = cgroup_open(&site->tree, site->own, NULL);
+    int own = cgroup_open(&site->tree, site->own, NULL);
     const struct freeze_set set = set_of(site);
     bool any = true;
     for (int i = 0; i < 100 && any; i++) {
@@ -341,10 +340,26 @@ static void test_what_others_have_frozen(void **state)
                 assert_int_equal(cgroup_move(own, members.list[j].pid, NULL), 0);
             }
     }
-    assert_int_equal(cgroup_freeze(own, site->version, NULL), 0);
+    return own;
+}
+
+static void wait_frozen(const struct site *site, int own)
+{
     assert_int_equal(
         cgroup_wait_frozen(own, site->version, clock_now_ns() + GOES_MS * INT64_C(1000000), NULL),
         0);
+}
+
+static void test_what_others_have_frozen(void **state)
+{
+    struct site *site = begin_test(state);
+    struct freeze freeze;
+    struct freeze_times times;
+    struct err err = ERR_INIT;
+    cleanup_fd int own = into_own_cgroup(site);
+    const struct freeze_set set = set_of(site);
+    assert_int_equal(cgroup_freeze(own, site->version, NULL), 0);
+    wait_frozen(site, own);
     if (begin(site, &set, BUDGET_MS, &freeze, &err) < 0)
         fail_msg("%s", err.text);
     expect_still(site);
@@ -352,6 +367,24 @@ static void test_what_others_have_frozen(void **state)
     assert_true(times.others);
     expect_still(site); /* it is theirs */
     assert_int_equal(cgroup_thaw(own, site->version, NULL), 0);
+    assert_true(moves(site, GOES_MS));
+}
+
+/* Theirs, thawed in the middle: nothing that relied on it counts. */
+static void test_what_others_thaw(void **state)
+{
+    struct site *site = begin_test(state);
+    struct freeze freeze;
+    struct err err = ERR_INIT;
+    cleanup_fd int own = into_own_cgroup(site);
+    const struct freeze_set set = set_of(site);
+    assert_int_equal(cgroup_freeze(own, site->version, NULL), 0);
+    wait_frozen(site, own);
+    if (begin(site, &set, BUDGET_MS, &freeze, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(cgroup_thaw(own, site->version, NULL), 0);
+    assert_true(freeze_end(&freeze, 1, NULL, &err) < 0);
+    assert_int_equal(err.code, ERR_CONFLICT);
     assert_true(moves(site, GOES_MS));
 }
 
@@ -393,6 +426,7 @@ int main(void)
         BOTH(test_death_of_who_asked),
         BOTH(test_records_that_are_left),
         BOTH(test_what_others_have_frozen),
+        BOTH(test_what_others_thaw),
         BOTH(test_bad_orders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
