@@ -77,21 +77,25 @@ def checkpoint(site, rounds):
     volume = Volume(site)
     try:
         trees.agent_tree(os.path.join(volume.path, "tree"), files=TREE_FILES, total=300 * MIB, seed=7)
-        walls, parts = Rows(), Rows()
+        walls, parts, frozen = Rows(), Rows(), Rows()
         walls.timed("the first, 300 MiB in 10,000 files", volume.checkpoint)
         for number in range(rounds + 2):
             dirty(volume.path, 10, number)
             result = walls.timed("10 MiB dirty", volume.checkpoint)
-            for part, value in result["ms"].items():
-                if value is not None:
-                    parts.add(part, value)
+            for part in ("sync", "cut", "store"):
+                parts.add(part, result["ms"][part])
             walls.timed("nothing changed", volume.checkpoint)
+            dirty(volume.path, 10, number)
+            result = walls.timed("10 MiB dirty, frozen", volume.checkpoint, "--consistency", "freeze")
+            for part in ("sync", "freeze", "frozen", "cut"):
+                frozen.add(part, result["ms"][part])
             walls.timed("fork", volume.node.ok, "workspace", "fork", "bench", f"fork{number}", "--at",
                         str(result["generation"]))
         for number in range(rounds + 2):
             volume.node.ok("workspace", "rm", f"fork{number}")
         walls.show(f"Checkpoints of a workspace of {SIZE_GIB} GiB")
         parts.show("The parts of a checkpoint of 10 MiB, as its result tells", milliseconds)
+        frozen.show("The same of one whose file system is frozen", milliseconds)
         stored(volume)
     finally:
         volume.close()

@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,80 +292,11 @@ static void test_without_descriptors_of_processes(void **state)
     assert_int_equal(status, 0);
 }
 
-static void *run_many(void *arg)
-{
-    (void)arg;
-    for (int i = 0; i < 20; i++) {
-        unsigned char result[16];
-        int value = i;
-        const struct deadline_child child = {.what = "do it", .wait_ms = 30000};
-        if (deadline_child_run(&child, call_answer, &value, result, sizeof result, NULL, NULL) !=
-                7 ||
-            result[15] != i)
-            return (void *)1;
-    }
-    return NULL;
-}
-
-static void test_threads(void **state)
-{
-    (void)state;
-    pthread_t threads[4];
-    for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, run_many, NULL), 0);
-    for (size_t i = 0; i < ARRAY_SIZE(threads); i++) {
-        void *result;
-        assert_int_equal(pthread_join(threads[i], &result), 0);
-        assert_null(result);
-    }
-}
-
 static int tool(const char *script, int wait_ms, char *said, size_t size, struct err *err)
 {
     const char *const argv[] = {"/bin/sh", "-c", script, NULL};
     const struct deadline_child child = {.what = "run it", .wait_ms = wait_ms};
     return deadline_child_tool(&child, argv, NULL, said, size, err);
-}
-
-static void *come_and_go(void *arg)
-{
-    (void)arg;
-    return NULL;
-}
-
-static void *make_threads(void *arg)
-{
-    const atomic_bool *stop = arg;
-    while (!atomic_load(stop)) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, come_and_go, NULL) == 0)
-            (void)pthread_join(thread, NULL);
-    }
-    return NULL;
-}
-
-/* A child takes no lock that another thread may have held at the fork, as that of the list of
- * threads. */
-static void test_while_threads_come_and_go(void **state)
-{
-    (void)state;
-    pthread_t makers[2];
-    atomic_bool stop = false;
-    int arg = 1;
-    for (size_t i = 0; i < ARRAY_SIZE(makers); i++)
-        assert_int_equal(pthread_create(&makers[i], NULL, make_threads, &stop), 0);
-    int failed = 0;
-    for (int i = 0; i < 500 && failed == 0; i++) {
-        struct err err = ERR_INIT;
-        char result[DEADLINE_CHILD_RESULT_MAX];
-        const struct deadline_child child = {.what = "do it", .wait_ms = 20000};
-        failed =
-            deadline_child_run(&child, call_answer, &arg, result, sizeof result, NULL, &err) < 0;
-    }
-    atomic_store(&stop, true);
-    for (size_t i = 0; i < ARRAY_SIZE(makers); i++)
-        (void)pthread_join(makers[i], NULL);
-    assert_false(failed);
 }
 
 static void test_tools(void **state)
@@ -618,8 +548,6 @@ int main(void)
         with_scratch(test_only_what_is_kept_is_open),
         cmocka_unit_test(test_time_that_is_held),
         cmocka_unit_test(test_without_descriptors_of_processes),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_while_threads_come_and_go),
         cmocka_unit_test(test_a_tool_ends_with_who_waits_for_it),
         cmocka_unit_test(test_the_end_of_the_program),
         cmocka_unit_test(test_many_need_one_child),
