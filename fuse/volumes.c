@@ -101,6 +101,7 @@ static void free_volume(struct volume *volume)
     volume_fds_close(&volume->fds);
     if (volume->loop_fd >= 0)
         (void)close(volume->loop_fd);
+    (void)pthread_mutex_destroy(&volume->slots);
     free(volume);
 }
 
@@ -170,6 +171,7 @@ static struct volume *make_locked(struct volumes *volumes, const char *id)
         return NULL;
     *volume = (struct volume){
         .next = volumes->first, .fds = VOLUME_FDS_NONE, .live = {.fd = -1}, .loop_fd = -1};
+    (void)pthread_mutex_init(&volume->slots, NULL);
     (void)snprintf(volume->id, sizeof volume->id, "%s", id);
     volumes->first = volume;
     return volume;

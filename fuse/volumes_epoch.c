@@ -23,6 +23,15 @@ int volume_must_be_attached(struct volumes *volumes, const struct volume *volume
     return rc;
 }
 
+/* Those who release (jobs, the pass of the fetches) do so at once, without `busy`. */
+static int empty_slots(struct volume *volume, struct live_map *live, struct err *err)
+{
+    (void)pthread_mutex_lock(&volume->slots);
+    int rc = epoch_slots_empty(live, err);
+    (void)pthread_mutex_unlock(&volume->slots);
+    return rc;
+}
+
 int volume_end_checkpoints(struct volumes *volumes, struct volume *volume, uint64_t but_token,
                            uint64_t but_number, struct err *err)
 {
@@ -36,7 +45,7 @@ int volume_end_checkpoints(struct volumes *volumes, struct volume *volume, uint6
             rc = worker_client_release(volumes->workers_fd, volume->id, atomic_load(&slot->number),
                                        VOLUMES_STEP_MS, err);
     }
-    return rc < 0 ? rc : epoch_slots_empty(&volume->live, err);
+    return rc < 0 ? rc : empty_slots(volume, &volume->live, err);
 }
 
 static int sync_path(struct volume *volume, const char *path, int64_t *ret_ns, struct err *err)
@@ -139,13 +148,22 @@ static int cut_frozen(struct volumes *volumes, struct volume *volume, const stru
     return err_pass(err, ended, &why);
 }
 
+/* A checkpoint that stores what it has cut goes on beside the cut of a view. */
+static int make_way(struct volumes *volumes, struct volume *volume, const struct wish *wish,
+                    struct err *err)
+{
+    return wish->uses & LIVE_USE_CHECKPOINT
+               ? volume_end_checkpoints(volumes, volume, wish->token, 0, err)
+               : empty_slots(volume, &volume->live, err);
+}
+
 static int begin(struct volumes *volumes, struct volume *volume, const struct wish *wish,
                  struct volumes_epoch *ret, struct err *err)
 {
     struct volumes_epoch epoch = {.dir_fd = -1, .live_fd = -1};
     int rc = volume_must_be_attached(volumes, volume, err);
     if (rc == 0)
-        rc = volume_end_checkpoints(volumes, volume, wish->token, 0, err);
+        rc = make_way(volumes, volume, wish, err);
     if (rc == 0 && wish->path)
         rc = sync_path(volume, wish->path, &epoch.synced_ns, err);
     if (rc == 0)
@@ -303,7 +321,7 @@ int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t toke
                                    atomic_load(&volume->live.header->slots[slot].number),
                                    VOLUMES_STEP_MS, err);
     if (slot >= 0 && rc == 0)
-        rc = epoch_slots_empty(&volume->live, err);
+        rc = empty_slots(volume, &volume->live, err);
     volume_unpin(volumes, volume);
     return rc;
 }
@@ -350,7 +368,7 @@ static void release(struct volumes *volumes, const char *id, struct volumes_epoc
         return;
     int rc = worker_client_release(volumes->workers_fd, id, epoch->number, VOLUMES_STEP_MS, err);
     if (rc == 0)
-        (void)epoch_slots_empty(&epoch->reader.live, err);
+        (void)empty_slots(volume, &epoch->reader.live, err);
     volume_unpin(volumes, volume);
 }
 

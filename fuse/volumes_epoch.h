@@ -31,9 +31,10 @@ struct volumes_epoch {
 /* Cuts for a checkpoint (LIVE_USE_CHECKPOINT) or a view (LIVE_USE_VIEW). `path`: the file system
  * mounted there is synced first, so that the epoch has what was written before; NULL: not. `token`,
  * not 0, is the caller's name for the cut: asked again, also after a restart, the same epoch is
- * returned as long as it is open. Other epochs that are open for a checkpoint were left behind by
- * somebody who is gone, as one checkpoint at a time is the caller's rule: they are ended.
- * ERR_CONFLICT: the volume is not attached, or as many epochs are open as can be. */
+ * returned as long as it is open. A cut for a checkpoint ends other epochs that are open for one:
+ * they were left behind by somebody who is gone, as one checkpoint at a time is the caller's rule.
+ * That for a view ends none, as a checkpoint may be storing what it has cut. ERR_CONFLICT: the
+ * volume is not attached, or as many epochs are open as can be. */
 int volumes_epoch_cut(struct volumes *volumes, const char *id, uint64_t token, uint32_t uses,
                       const char *path, struct volumes_epoch *ret, struct err *err);
 /* The same with what is mounted at `path` frozen for the cut: synced, then frozen for at most

@@ -67,7 +67,8 @@ struct volume {
     int64_t unserved_ms; /* since when no worker serves, as the watching thread saw; 0: one does */
     uint64_t cut_number; /* of the newest epoch that this process has cut for a checkpoint, */
     uint64_t cut_life;   /* and in which life; both are of who has `busy` */
-    int unsynced_num;    /* errno of a sync at whose failure an unmount went on; 0 */
+    pthread_mutex_t slots; /* whoever empties released slots of the live map */
+    int unsynced_num;      /* errno of a sync at whose failure an unmount went on; 0 */
 
     /* Of the watching thread alone, but for take_fds(), which begins them anew; table. */
     uint64_t seen_starts;

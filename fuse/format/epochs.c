@@ -89,7 +89,8 @@ int epoch_slots_empty(struct live_map *live, struct err *err)
         const off_t end = (off_t)live_plane_at(live->capacity, i + 1);
         if (fallocate(live->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, end - at) < 0)
             return err_errno(err, errno, "cannot empty a plane of the live map");
-        atomic_store(&slot->state, LIVE_SLOT_FREE);
+        uint32_t released = LIVE_SLOT_RELEASED;
+        (void)atomic_compare_exchange_strong(&slot->state, &released, LIVE_SLOT_FREE);
     }
     return 0;
 }

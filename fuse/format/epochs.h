@@ -111,7 +111,8 @@ struct epoch_slots {
 };
 void epoch_slots_look(const struct live_map_header *header, struct epoch_slots *ret);
 /* Gives the memory of released slots back, and the slots. For varved: a worker may change what is
- * in the live map, but not how much memory it has. */
+ * in the live map, but not how much memory it has. One thread at a time: the slot that one gives
+ * back may be another epoch's before the second has emptied it, too. */
 int epoch_slots_empty(struct live_map *live, struct err *err);
 /* The slot of an open epoch, or -1. */
 int epoch_slot_find(const struct live_map_header *header, uint64_t epoch);

@@ -13,12 +13,35 @@
 #include "volumes_internal.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define BEFORE "written before the cut, and synced by it...."
 #define AFTER  "written after the cut; not to be seen there."
+
+/* How many empty planes at once, at most; each waits for another one. */
+static struct {
+    _Atomic bool watched;
+    _Atomic int now, most;
+} emptying;
+
+int __real_fallocate64(int fd, int mode, off_t offset, off_t len);
+int __wrap_fallocate64(int fd, int mode, off_t offset, off_t len);
+int __wrap_fallocate64(int fd, int mode, off_t offset, off_t len)
+{
+    if (!atomic_load(&emptying.watched))
+        return __real_fallocate64(fd, mode, offset, len);
+    int count = atomic_fetch_add(&emptying.now, 1) + 1;
+    if (count > atomic_load(&emptying.most))
+        atomic_store(&emptying.most, count);
+    for (int i = 0; i < 100 && atomic_load(&emptying.most) < 2; i++)
+        (void)usleep(2000);
+    int rc = __real_fallocate64(fd, mode, offset, len);
+    atomic_fetch_sub(&emptying.now, 1);
+    return rc;
+}
 
 /* Overwrites the same place. */
 static void put(const struct volumes_site *site, const char *text, bool sync)
@@ -255,6 +278,78 @@ static void test_what_was_left(void **state)
     assert_int_equal(volumes_epoch_end_left(site->volumes, SITE_ID, &err), 0);
 }
 
+static struct volumes_epoch view(struct volumes_site *site, uint64_t token)
+{
+    struct volumes_epoch epoch = {0};
+    struct err err = ERR_INIT;
+    site_ok(volumes_epoch_cut(site->volumes, SITE_ID, token, LIVE_USE_VIEW, NULL, &epoch, &err),
+            &err);
+    return epoch;
+}
+
+/* What a checkpoint has cut stays whole while views are opened and closed, also more of them than
+ * there are slots. */
+static void test_views_beside_a_checkpoint(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    site_attach_and_mount(site);
+    put(site, BEFORE, true);
+    struct volumes_epoch own = cut(site, 5, true);
+    for (uint64_t token = 10; token < 10 + 2 * LIVE_MAP_SLOTS; token++) {
+        struct volumes_epoch seen = view(site, token);
+        if (token == 10)
+            put(site, AFTER, true);
+        volumes_epoch_leave(&seen);
+        site_ok(volumes_epoch_release(site->volumes, SITE_ID, token, &err), &err);
+        site_ok(volumes_epoch_is_whole(site->volumes, SITE_ID, &own, &err), &err);
+    }
+    struct seen seen = look(&own);
+    assert_true(seen.before >= 4000);
+    assert_int_equal(seen.after, 0);
+    volumes_epoch_end(site->volumes, SITE_ID, &own);
+    site_unmount_and_detach(site);
+}
+
+struct releasing {
+    struct volumes_site *site;
+    uint64_t token;
+};
+
+static void *release(void *arg)
+{
+    const struct releasing *releasing = arg;
+    (void)volumes_epoch_release(releasing->site->volumes, SITE_ID, releasing->token, NULL);
+    return NULL;
+}
+
+/* Else the slower one would empty what is another epoch's by then. */
+static void test_slots_are_given_back_by_one(void **state)
+{
+    struct volumes_site *site = *state;
+    struct volumes_epoch views[2];
+    struct releasing releasing[2];
+    pthread_t threads[2];
+    site_attach_and_mount(site);
+    for (uint64_t i = 0; i < 2; i++) {
+        views[i] = view(site, 10 + i);
+        releasing[i] = (struct releasing){site, 10 + i};
+    }
+    atomic_store(&emptying.watched, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, release, &releasing[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    atomic_store(&emptying.watched, false);
+    assert_int_equal(atomic_load(&emptying.most), 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(atomic_load(&site_live(site)->slots[views[i].reader.slot].state),
+                         LIVE_SLOT_FREE);
+        volumes_epoch_leave(&views[i]);
+    }
+    site_unmount_and_detach(site);
+}
+
 static void built(struct volumes_site *site, struct volumes_epoch *epoch, uint8_t name)
 {
     const struct digest checkpoint = {.bytes = {name}};
@@ -354,6 +449,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_freezes_that_are_none, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_tokens, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_what_was_left, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_views_beside_a_checkpoint, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_slots_are_given_back_by_one, site_setup,
+                                        site_teardown),
         cmocka_unit_test_setup_teardown(test_another_parent, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_another_parent_ends_a_cut, site_setup, site_teardown),
     };
