@@ -169,6 +169,14 @@ static int read_set(const json_t *json, struct freeze_set *ret, struct err *err)
     return 0;
 }
 
+static bool leads_up(const char *place)
+{
+    for (const char *at = place; (at = strstr(at, "/..")) != NULL; at += 3)
+        if (at[3] == '\0' || at[3] == '/')
+            return true;
+    return false;
+}
+
 static int read_group(const json_t *json, struct freeze_group *ret, struct err *err)
 {
     char how[16] = "";
@@ -179,7 +187,7 @@ static int read_group(const json_t *json, struct freeze_group *ret, struct err *
         rc = find_word(hows, ARRAY_SIZE(hows), how, err);
     if (rc >= 0)
         ret->how = (enum freeze_how)rc;
-    if (rc >= 0 && (ret->place[0] != '/' || strstr(ret->place, "/..") != NULL))
+    if (rc >= 0 && (ret->place[0] != '/' || leads_up(ret->place)))
         rc = err_fail(err, ERR_DAMAGED, "%s has the cgroup '%.64s'", what, ret->place);
     return rc < 0 ? rc : 0;
 }

@@ -2,6 +2,7 @@
 
 #include "cleanup.h"
 #include "fdio.h"
+#include "spawn.h"
 
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -201,6 +202,18 @@ int freeze_set_members(const struct freeze_set *set, int version, struct freeze_
 
 /* --- by what --- */
 
+/* One of our programs, as the file that it runs says: a name anybody can take. */
+static bool runs(pid_t pid, const char *program)
+{
+    char path[64];
+    char own[4096];
+    struct stat st;
+    struct stat ours;
+    (void)snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    return spawn_find(program, own, NULL) == 0 && stat(own, &ours) == 0 && stat(path, &st) == 0 &&
+           st.st_dev == ours.st_dev && st.st_ino == ours.st_ino;
+}
+
 static int check_members(const struct freeze_members *members, struct err *err)
 {
     static const char *const ours[] = {"varve-keeper", "varve-volume", "varve-freeze"};
@@ -208,18 +221,14 @@ static int check_members(const struct freeze_members *members, struct err *err)
         return err_fail(err, ERR_NOT_FOUND, "there is no process to freeze");
     for (size_t i = 0; i < members->count; i++) {
         pid_t pid = members->list[i].pid;
-        char name[NAME_BYTES] = "";
-        pid_t parent;
         if (pid == 1 || pid == getpid())
             return err_fail(err, ERR_CONFLICT, "process %d cannot be frozen: it is %s", (int)pid,
                             pid == 1 ? "the first one of the host" : "the one that would thaw");
-        if (!read_stat(pid, name, &parent))
-            continue;
         for (size_t j = 0; j < ARRAY_SIZE(ours); j++)
-            if (strcmp(name, ours[j]) == 0)
+            if (runs(pid, ours[j]))
                 return err_fail(err, ERR_CONFLICT,
                                 "process %d cannot be frozen: it is %s, which volumes need",
-                                (int)pid, name);
+                                (int)pid, ours[j]);
     }
     return 0;
 }

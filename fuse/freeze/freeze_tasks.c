@@ -85,6 +85,8 @@ struct mover {
 static int move_one(void *arg, pid_t pid, struct err *err)
 {
     struct mover *mover = arg;
+    if (pid == 0) /* nobody that can be named here */
+        return 0;
     mover->any = true;
     return cgroup_move(mover->to, pid, err);
 }

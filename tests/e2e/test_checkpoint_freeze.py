@@ -341,6 +341,23 @@ def test_stopped_holder(scratch):
         check(not left, f"left behind: {left}")
 
 
+def test_stopped_holders_of_a_dead_varved(scratch):
+    """Nobody else may thaw what they hold, so the next start wakes them."""
+    node, site = mounted(scratch)
+    node.stop()
+    node.start(fault="freeze.held=stop")
+    write(site, "first")
+    freeze_checkpoint(node, "--detach", *BUDGET)
+    stopped_holder(node)
+    send(holders(node), signal.SIGSTOP)
+    check_equal(len(holders(node)), 2, "holder and freezer")
+    node.kill()
+    node.start()
+    check_writes(site, 20)
+    wait_jobs(node, "done")
+    check_goes_on(node, site)
+
+
 def test_stopped_worker(scratch):
     """The call that freezes waits for it: over the budget, so it is killed, all is thawed, and that is told."""
     node, site = mounted(scratch)
@@ -427,6 +444,25 @@ def test_frozen_by_somebody_else(scratch):
         check_nothing_left(node)
         check(is_frozen(site), f"it was thawed after a death at {point}")
     ioctl(site, FITHAW)
+    check_goes_on(node, site)
+
+
+def test_somebody_else_at_the_same_moment(scratch):
+    """After the look that saw nothing, and before our call: it is his, also when ours is over its budget."""
+    node, site = mounted(scratch)
+    node.stop()
+    node.start(fault="freeze.calls=stop")
+    write(site, "first")
+    reply = job_of(node, "--freeze-budget", "500ms")
+    holder = stopped_holder(node)
+    ioctl(site, FIFREEZE)
+    check_equal(reply().status, 1, f"{reply().err}")
+    wait_for(lambda: not holders(node), 15, f"end of {holder}")
+    check(is_frozen(site), "it was thawed")
+    check_nothing_left(node)
+    ioctl(site, FITHAW)
+    node.stop()
+    node.start()
     check_goes_on(node, site)
 
 

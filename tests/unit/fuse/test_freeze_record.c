@@ -56,7 +56,7 @@ static void test_tasks(void **state)
     struct err err = ERR_INIT;
     struct freeze_record have = {0};
     struct freeze_group groups[] = {
-        {"/", FREEZE_SHARED}, {"/a/b", FREEZE_WHOLE}, {"/c", FREEZE_HELD}};
+        {"/", FREEZE_SHARED}, {"/..a/b", FREEZE_WHOLE}, {"/c", FREEZE_HELD}};
     const struct freeze_record record = {
         .kind = FREEZE_TASKS,
         .boot = "b",
@@ -72,7 +72,7 @@ static void test_tasks(void **state)
     assert_string_equal(have.plan.tree.path, "/sys/fs/cgroup");
     assert_string_equal(have.plan.child, "child");
     assert_int_equal(have.plan.count, 3);
-    assert_string_equal(have.plan.groups[1].place, "/a/b");
+    assert_string_equal(have.plan.groups[1].place, "/..a/b");
     assert_int_equal(have.plan.groups[0].how, FREEZE_SHARED);
     assert_int_equal(have.plan.groups[2].how, FREEZE_HELD);
     freeze_record_free(&have);
