@@ -9,7 +9,8 @@
  * the epoch, so an epoch for a view without a row is of nobody, and is ended by the next pass.
  *
  * Bytes: a chunk of the view that is absent is read of the epoch; what is absent there as well, or
- * a part of it, of the checkpoint that the source is made of. Bytes count when the epoch is whole
+ * a part of it, of the checkpoint that the source is made of, if its directory and the catalog say
+ * the same of it; the source's own reads wait then, too. Bytes count when the epoch is whole
  * after they were read. When it is not any more (the source was given up or has died, or an aside
  * could not be written) nobody knows what they were: the view's connection is ended, so what reads
  * it gets an error, and never other bytes.

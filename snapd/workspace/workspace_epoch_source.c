@@ -1,11 +1,10 @@
 /* Chunks of an open epoch, for the volume that shows it. */
 #include "workspace_epoch.h"
 
-#include "catalog_checkpoint.h"
 #include "cleanup.h"
 #include "log.h"
 #include "volumes.h"
-#include "workspace_line.h"
+#include "workspace_line_shared.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -15,11 +14,11 @@ struct workspace_epoch_source {
     char view[VOLUME_ID_LEN + 1];
     char of[VOLUME_ID_LEN + 1]; /* whose epoch it is */
     struct volumes_epoch epoch; /* its reader: lock */
-    char *lineage;              /* owned, as the next */
-    char *parent;               /* the checkpoint that the source is made of; NULL: none */
     pthread_mutex_t lock;
-    struct checkpoint *checkpoint; /* NULL: nobody has needed it yet; lock */
-    _Atomic bool lost;             /* told */
+    struct catalog_line line; /* of the source, as the catalog says; owned */
+    struct volume_base base;  /* what the source is made of, as its directory says */
+    struct workspace_line_shared checkpoint;
+    _Atomic bool lost; /* told */
 };
 
 /* What one call of the fetch wants. */
@@ -32,24 +31,37 @@ struct reading {
     void *buffer; /* VOLUME_CHUNK bytes, aligned; owned */
 };
 
+/* What the source is made of, and its epoch. */
+static int open_source(struct workspace_epoch_source *source, struct err *err)
+{
+    struct node *node = source->node;
+    struct volume_status status = {0};
+    int rc = catalog_line_get(node->catalog, source->of, &source->line, err);
+    if (rc == 0)
+        rc = volumes_epoch_open(node->volumes, source->of, workspace_epoch_token(source->view),
+                                &source->epoch, err);
+    if (rc == 0)
+        rc = volumes_status(node->volumes, source->of, &status, err);
+    if (rc < 0)
+        return rc;
+    source->base = status.base;
+    source->checkpoint.lineage = source->line.lineage;
+    source->checkpoint.digest = source->line.parent;
+    return 0;
+}
+
 int workspace_epoch_source_new(struct node *node, const struct catalog_volume *view,
                                struct workspace_epoch_source **ret, struct err *err)
 {
-    cleanup_catalog_line struct catalog_line line = {0};
-    int rc = catalog_line_get(node->catalog, view->view_of, &line, err);
-    if (rc < 0)
-        return rc;
     struct workspace_epoch_source *source = calloc(1, sizeof *source);
     if (!source)
         return err_errno(err, ENOMEM, "cannot read an epoch of volume %s", view->view_of);
     (void)pthread_mutex_init(&source->lock, NULL);
+    workspace_line_shared_init(&source->checkpoint, node);
     source->node = node;
     (void)snprintf(source->view, sizeof source->view, "%s", view->id);
     (void)snprintf(source->of, sizeof source->of, "%s", view->view_of);
-    source->lineage = steal_ptr(line.lineage);
-    source->parent = steal_ptr(line.parent);
-    rc = volumes_epoch_open(node->volumes, source->of, workspace_epoch_token(view->id),
-                            &source->epoch, err);
+    int rc = open_source(source, err);
     if (rc < 0) {
         workspace_epoch_source_free(source);
         return rc;
@@ -63,9 +75,8 @@ void workspace_epoch_source_free(struct workspace_epoch_source *source)
     if (!source)
         return;
     volumes_epoch_leave(&source->epoch);
-    checkpoint_free(source->checkpoint);
-    free(source->lineage);
-    free(source->parent);
+    workspace_line_shared_free(&source->checkpoint);
+    catalog_line_free(&source->line);
     (void)pthread_mutex_destroy(&source->lock);
     free(source);
 }
@@ -109,22 +120,20 @@ static int read_epoch(const struct reading *reading, uint64_t chunk, struct epoc
     return whole < 0 ? whole : err_pass(err, rc, &why);
 }
 
-/* One opens it, the others wait for him: each of them needs it. */
+/* Not of one that the source's directory does not name: what is absent would be answered with the
+ * chunks of another. */
 static int open_checkpoint(const struct reading *reading, struct checkpoint **ret, struct err *err)
 {
     struct workspace_epoch_source *source = reading->source;
-    int rc = 0;
-    if (!source->parent || !source->parent[0])
+    int rc = workspace_line_check(&source->line, &source->base, err);
+    if (rc < 0)
+        return err_wrap(err, rc, "cannot read what volume %s lacks", source->of);
+    if (!source->line.parent)
         return err_fail(err, ERR_DAMAGED,
                         "volume %s lacks chunks, and the catalog knows no checkpoint that has them",
                         source->of);
-    (void)pthread_mutex_lock(&source->lock);
-    if (!source->checkpoint)
-        rc = workspace_line_open(source->node, source->lineage, source->parent, reading->stop,
-                                 reading->stop_arg, &source->checkpoint, err);
-    *ret = source->checkpoint;
-    (void)pthread_mutex_unlock(&source->lock);
-    return rc;
+    return workspace_line_shared_open(&source->checkpoint, reading->stop, reading->stop_arg, ret,
+                                      err);
 }
 
 /* checkpoint_take: the blocks that are here go over those of the checkpoint. The chunk may be here

@@ -5,7 +5,7 @@
 #include "log.h"
 #include "volumes.h"
 #include "workspace_epoch.h"
-#include "workspace_line.h"
+#include "workspace_line_shared.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -19,11 +19,8 @@ struct fetch {
     struct volume_fetch *fetch;
 
     struct workspace_epoch_source *epoch; /* of a view of one; NULL: of a checkpoint, */
-    const struct node *node;
-    char *lineage; /* owned, as the next; NULL: of an epoch */
-    char *digest;  /* of the checkpoint */
-    pthread_mutex_t lock;
-    struct checkpoint *checkpoint; /* NULL: nobody has read yet; lock */
+    struct catalog_line line;             /* owned */
+    struct workspace_line_shared checkpoint;
 };
 
 struct workspace_fetches {
@@ -34,25 +31,12 @@ struct workspace_fetches {
 
 /* --- where the bytes come from --- */
 
-/* One opens it, the others wait for him: each of them needs it. */
-static int open_checkpoint(struct fetch *fetch, remote_progress stop, void *arg,
-                           struct checkpoint **ret, struct err *err)
-{
-    int rc = 0;
-    (void)pthread_mutex_lock(&fetch->lock);
-    if (!fetch->checkpoint)
-        rc = workspace_line_open(fetch->node, fetch->lineage, fetch->digest, stop, arg,
-                                 &fetch->checkpoint, err);
-    *ret = fetch->checkpoint;
-    (void)pthread_mutex_unlock(&fetch->lock);
-    return rc;
-}
-
 static int read_chunks(void *arg, const uint64_t *chunks, size_t count, remote_progress stop,
                        void *stop_arg, volume_fetch_take *take, void *take_arg, struct err *err)
 {
+    struct fetch *fetch = arg;
     struct checkpoint *checkpoint;
-    int rc = open_checkpoint(arg, stop, stop_arg, &checkpoint, err);
+    int rc = workspace_line_shared_open(&fetch->checkpoint, stop, stop_arg, &checkpoint, err);
     return rc < 0 ? rc
                   : checkpoint_read(checkpoint, chunks, count, stop, stop_arg, take, take_arg, err);
 }
@@ -60,8 +44,9 @@ static int read_chunks(void *arg, const uint64_t *chunks, size_t count, remote_p
 static int first_chunks(void *arg, remote_progress stop, void *stop_arg, const uint32_t **ret,
                         size_t *ret_count, struct err *err)
 {
+    struct fetch *fetch = arg;
     struct checkpoint *checkpoint;
-    int rc = open_checkpoint(arg, stop, stop_arg, &checkpoint, err);
+    int rc = workspace_line_shared_open(&fetch->checkpoint, stop, stop_arg, &checkpoint, err);
     if (rc < 0)
         return rc;
     *ret = checkpoint_config_of(checkpoint)->touched;
@@ -77,10 +62,8 @@ static void free_fetch(struct fetch *fetch)
         return;
     volume_fetch_stop(fetch->fetch);
     workspace_epoch_source_free(fetch->epoch);
-    checkpoint_free(fetch->checkpoint);
-    free(fetch->lineage);
-    free(fetch->digest);
-    (void)pthread_mutex_destroy(&fetch->lock);
+    workspace_line_shared_free(&fetch->checkpoint);
+    catalog_line_free(&fetch->line);
     free(fetch);
 }
 
@@ -89,9 +72,8 @@ static struct fetch *new_fetch(const struct node *node, const char *id)
     struct fetch *fetch = calloc(1, sizeof *fetch);
     if (!fetch)
         return NULL;
-    (void)pthread_mutex_init(&fetch->lock, NULL);
+    workspace_line_shared_init(&fetch->checkpoint, node);
     (void)snprintf(fetch->id, sizeof fetch->id, "%s", id);
-    fetch->node = node;
     return fetch;
 }
 
@@ -109,16 +91,16 @@ static int fail_no_base(const char *id, struct err *err)
 static int of_checkpoint(struct node *node, struct fetch *fetch, const struct volume_base *base,
                          struct err *err)
 {
-    cleanup_catalog_line struct catalog_line line = {0};
-    int rc = catalog_line_get(node->catalog, fetch->id, &line, err);
+    struct catalog_line *line = &fetch->line;
+    int rc = catalog_line_get(node->catalog, fetch->id, line, err);
     if (rc == 0)
-        rc = workspace_line_check(&line, base, err);
+        rc = workspace_line_check(line, base, err);
     if (rc < 0)
         return rc;
-    if (!line.parent)
+    if (!line->parent)
         return fail_no_base(fetch->id, err);
-    fetch->lineage = steal_ptr(line.lineage);
-    fetch->digest = steal_ptr(line.parent);
+    fetch->checkpoint.lineage = line->lineage;
+    fetch->checkpoint.digest = line->parent;
     return 0;
 }
 
