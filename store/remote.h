@@ -401,6 +401,7 @@ struct remote_unneeded {
     struct digest digest;
     const char *tag; /* its owner's; NULL: it has none, or was taken away before. Borrowed */
     bool keeps_tag;  /* as long as something needs it, the tag stays too: it is there for that */
+    bool tag_waits;  /* as long as nobody can tell whether something does, the tag stays */
     struct remote_deletion result;
 };
 /* How that is done. */

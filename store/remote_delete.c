@@ -302,6 +302,8 @@ static int finish(struct deletion *deletion, struct remote_unneeded *item, struc
     if (rc < 0) {
         item->result.state = item == deletion->list ? REMOTE_KEPT : REMOTE_WAITS;
         add_refusal(&item->result, &failure);
+        if (item->tag_waits)
+            return 0;
     }
     rc = take_tag(deletion, item, err);
     return rc < 0 ? rc : 0;
@@ -340,7 +342,7 @@ static int leave(struct deletion *deletion, const struct err *failure, struct er
     struct remote_deletion *result = &deletion->list[0].result;
     result->state = REMOTE_KEPT;
     add_refusal(result, failure);
-    int rc = take_tag(deletion, &deletion->list[0], err);
+    int rc = deletion->list[0].tag_waits ? 0 : take_tag(deletion, &deletion->list[0], err);
     return rc < 0 ? rc : 0;
 }
 

@@ -80,8 +80,13 @@ int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_
 /* Takes the frame of a chunk as it stands in its pack, whose digest was checked. */
 typedef int checkpoint_take_frame(void *arg, uint64_t chunk, const void *frame, size_t len,
                                   struct err *err);
-/* The same for frames of chunks that are not zero, with at most *reads ranged reads, which is
- * counted down; what would need more is left out. */
+/* What such a read may cost; counted down. */
+struct checkpoint_budget {
+    size_t reads;   /* ranged ones */
+    uint64_t bytes; /* of these, what lies between the frames included */
+    uint32_t gap;   /* instead of CHECKPOINT_GAP; stays */
+};
+/* The same for frames of chunks that are not zero; what would cost more is left out. */
 int checkpoint_read_frames(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
-                           size_t *reads, remote_progress stop, void *stop_arg,
+                           struct checkpoint_budget *budget, remote_progress stop, void *stop_arg,
                            checkpoint_take_frame *take, void *take_arg, struct err *err);

@@ -20,7 +20,7 @@ struct reading {
     checkpoint_take *take;             /* or */
     checkpoint_take_frame *take_frame; /* NULL */
     void *take_arg;
-    size_t *reads; /* that may follow; NULL: any number */
+    struct checkpoint_budget *budget; /* NULL: none */
     struct pack_frame *codec;
     uint8_t *chunk;  /* VOLUME_CHUNK bytes; owned */
     uint8_t *bytes;  /* of a ranged read; owned */
@@ -147,8 +147,8 @@ static int ask_within(void *arg, uint64_t done, uint64_t total)
 }
 
 /* How many of the first ones are read at once, and from where to where. */
-static size_t plan_range(const struct wanted *wanted, size_t count, uint64_t *ret_from,
-                         uint64_t *ret_to)
+static size_t plan_range(const struct wanted *wanted, size_t count, uint32_t gap,
+                         uint64_t *ret_from, uint64_t *ret_to)
 {
     const uint64_t from = wanted->entry.place.offset;
     uint64_t to = from + wanted->entry.place.length;
@@ -156,7 +156,7 @@ static size_t plan_range(const struct wanted *wanted, size_t count, uint64_t *re
     for (; here < count && wanted[here].pack == wanted->pack; here++) {
         const uint64_t begin = wanted[here].entry.place.offset;
         const uint64_t end = begin + wanted[here].entry.place.length;
-        if (begin > to + CHECKPOINT_GAP || end > from + CHECKPOINT_READ_MAX)
+        if (begin > to + gap || end > from + CHECKPOINT_READ_MAX)
             break;
         to = end > to ? end : to;
     }
@@ -220,14 +220,18 @@ static int read_range(struct reading *reading, const struct wanted *wanted, size
 static int read_all(struct reading *reading, const struct wanted *wanted, size_t count,
                     struct err *err)
 {
+    struct checkpoint_budget *budget = reading->budget;
     int rc = 0;
     for (size_t done = 0; rc == 0 && done < count;) {
         uint64_t from, to;
-        size_t here = plan_range(wanted + done, count - done, &from, &to);
-        if (reading->reads && *reading->reads == 0)
+        size_t here = plan_range(wanted + done, count - done, budget ? budget->gap : CHECKPOINT_GAP,
+                                 &from, &to);
+        if (budget && (budget->reads == 0 || budget->bytes < to - from))
             break;
-        if (reading->reads)
-            --*reading->reads;
+        if (budget) {
+            budget->reads--;
+            budget->bytes -= to - from;
+        }
         rc = read_range(reading, wanted + done, here, from, to, err);
         done += here;
     }
@@ -312,7 +316,7 @@ int checkpoint_read(struct checkpoint *checkpoint, const uint64_t *chunks, size_
 }
 
 int checkpoint_read_frames(struct checkpoint *checkpoint, const uint64_t *chunks, size_t count,
-                           size_t *reads, remote_progress stop, void *stop_arg,
+                           struct checkpoint_budget *budget, remote_progress stop, void *stop_arg,
                            checkpoint_take_frame *take, void *take_arg, struct err *err)
 {
     struct reading reading = {.checkpoint = checkpoint,
@@ -320,6 +324,6 @@ int checkpoint_read_frames(struct checkpoint *checkpoint, const uint64_t *chunks
                               .stop_arg = stop_arg,
                               .take_frame = take,
                               .take_arg = take_arg,
-                              .reads = reads};
+                              .budget = budget};
     return read_wanted(&reading, chunks, count, err);
 }

@@ -12,8 +12,9 @@
  * lost or damaged stays where it is, and a remote that does not answer ends the upkeep.
  *
  * Bounds of one checkpoint, beside those of the plan (checkpoint_upkeep_plan.h): UPKEEP_BYTES and
- * half of what the checkpoint stores itself, UPKEEP_READS ranged reads of frames, UPKEEP_FRAMES
- * frames. It does nothing when nothing has changed.
+ * half of what the checkpoint stores itself, UPKEEP_FRAMES frames, UPKEEP_READS ranged reads of
+ * them, which read at most twice the bytes that may be moved. It does nothing when nothing has
+ * changed.
  *
  * Memory: 16 MiB for frames that are being moved, 25 bytes for each pack, 64 for each frame.
  */
@@ -24,6 +25,7 @@
 
 enum {
     UPKEEP_READS = 128,
+    UPKEEP_GAP = 16 * 1024, /* bytes between two frames that are read rather than asked for apart */
     UPKEEP_FRAMES = 32768,
 };
 #define UPKEEP_BYTES ((uint64_t)16 << 20)
@@ -53,7 +55,7 @@ struct checkpoint_upkeep {
     uint64_t missed; /* groups of which not all leaves were looked at */
     uint8_t looks[VOLUME_LEAVES_MAX]; /* enum upkeep_look */
     uint64_t bytes_left;
-    size_t reads_left;
+    struct checkpoint_budget budget; /* of reading frames */
     size_t frames_left;
 };
 

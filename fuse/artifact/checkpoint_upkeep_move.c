@@ -73,7 +73,8 @@ static int plan(struct checkpoint_making *making, struct err *err)
     packs.packs = checkpoint_packs_of(parent, &packs.count);
     upkeep->planned = true;
     upkeep->bytes_left = UPKEEP_BYTES + making->stored_bytes / 2;
-    upkeep->reads_left = UPKEEP_READS;
+    upkeep->budget = (struct checkpoint_budget){
+        .reads = UPKEEP_READS, .bytes = 2 * upkeep->bytes_left, .gap = UPKEEP_GAP};
     upkeep->frames_left = UPKEEP_FRAMES;
     int rc = upkeep_plan_make(&packs, upkeep->bytes_left, &upkeep->plan, err);
     if (rc == 0 && !upkeep->plan.emptied)
@@ -203,9 +204,8 @@ static int read_slice(struct moving *moving, struct slice *slice, struct err *er
         chunks[i] = slice->frames[i].chunk;
         slice->lens[i] = 0;
     }
-    int rc =
-        checkpoint_read_frames(write->parent, chunks, slice->count, &moving->upkeep->reads_left,
-                               stop, (void *)write, take_frame, slice, &failure);
+    int rc = checkpoint_read_frames(write->parent, chunks, slice->count, &moving->upkeep->budget,
+                                    stop, (void *)write, take_frame, slice, &failure);
     return rc < 0 ? go_on(moving, rc, &failure, err) : 0;
 }
 

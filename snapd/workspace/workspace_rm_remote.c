@@ -66,7 +66,8 @@ static int is_own(struct removal *removal, const char *tag, struct digest *ret, 
     if (rc < 0 && why.code == ERR_NOT_FOUND)
         return 0;
     bool foreign = rc < 0 && (why.code == ERR_DAMAGED || why.code == ERR_UNSUPPORTED ||
-                              why.code == ERR_TOO_LARGE || why.code == ERR_TOO_NEW);
+                              why.code == ERR_TOO_LARGE || why.code == ERR_TOO_NEW ||
+                              why.code == ERR_DIGEST || why.code == ERR_INVALID);
     if (rc < 0 && !foreign)
         return err_pass(err, rc, &why);
     if (foreign || strcmp(index.volume, removal->volume) != 0 ||

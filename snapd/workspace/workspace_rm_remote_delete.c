@@ -112,9 +112,13 @@ static int delete_indexes(struct deleting *deleting, const struct workspace_unne
     if (!unneeded)
         return err_errno(err, ENOMEM, "cannot remove checkpoints");
     for (size_t i = 0; i < count; i++)
-        unneeded[i] = (struct remote_unneeded){.digest = list[i].digest, .tag = list[i].tag};
+        unneeded[i] = (struct remote_unneeded){
+            .digest = list[i].digest, .tag = list[i].tag, .tag_waits = true};
     int rc = delete_some(deleting, unneeded, count, err);
     for (size_t i = 0; rc == 0 && i < count; i++) {
+        /* Without a message nobody could tell of any, which the first one says. */
+        if (unneeded[i].result.state == REMOTE_WAITS && !unneeded[i].result.message[0])
+            unneeded[i].result.state = REMOTE_KEPT;
         if (unneeded[i].result.state == REMOTE_WAITS)
             rc = err_fail(err, ERR_UNREACHABLE, "checkpoint %s could not be removed: %s",
                           list[i].tag, unneeded[i].result.message);

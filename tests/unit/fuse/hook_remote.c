@@ -42,6 +42,7 @@ static int pass_blob_read(struct remote *remote, const char *repository,
                           const struct digest *digest, uint64_t offset, void *into, size_t len,
                           remote_progress progress, void *arg, struct err *err)
 {
+    atomic_fetch_add(&hook_of(remote)->read, len);
     PASS(blob_read, digest_hex(digest).s, err, repository, digest, offset, into, len, progress,
          arg);
 }

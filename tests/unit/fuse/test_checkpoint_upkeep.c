@@ -382,6 +382,35 @@ static void named_from_everywhere(void **state)
     assert_int_equal(site->uncounted, 0);
 }
 
+/* What little is left of packs lies far apart: not all between is fetched for it. */
+static void little_is_read(void **state)
+{
+    struct checkpoint_site *site = *state;
+    const uint64_t chunks = VOLUME_SIZE_MIN / VOLUME_CHUNK;
+    site->write.pack_bytes = 2 << 20;
+    site->plain = true;
+    site->hooked = true;
+    for (int round = 0; round < 2; round++) {
+        for (uint64_t i = 0; i < chunks; i++)
+            if (i % 2 == 1 || round == 0)
+                checkpoint_site_fill(site, i, 2 * (uint32_t)i + (i % 2 ? 100001 * (round + 1) : 0));
+        for (uint64_t i = 0; i < chunks; i += 2) /* next to nothing */
+            if (round == 0)
+                for (uint32_t j = 0; j < VOLUME_CHUNK_BLOCKS; j++)
+                    checkpoint_site_set(site, i * VOLUME_CHUNK_BLOCKS + j,
+                                        j == 0 ? 2 + 2 * (uint32_t)i : 0);
+        checkpoint_site_write(site);
+    }
+    site->hook.read = 0;
+    checkpoint_site_fill(site, 0, 4711);
+    checkpoint_site_write(site);
+    assert_true(site->written.bytes_moved > 0);
+    if (site->hook.read > 4 * site->written.bytes_moved + (1 << 20))
+        fail_msg("%llu bytes are read for %llu", (unsigned long long)site->hook.read,
+                 (unsigned long long)site->written.bytes_moved);
+    checkpoint_site_compare(site);
+}
+
 #define with_site(test)                                                                            \
     cmocka_unit_test_setup_teardown(test, checkpoint_site_setup, checkpoint_site_teardown)
 
@@ -393,6 +422,9 @@ int main(void)
         with_site(a_pack_is_lost),        with_site(the_remote_does_not_answer),
         with_site(it_is_cancelled),       with_site(nothing_changed),
         with_site(many_leaves),           with_site(named_from_everywhere),
+        with_site(little_is_read),
+        with_site(the_same_few_mib),
+        with_site(the_same_few_mib_in_small_packs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
