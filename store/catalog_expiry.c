@@ -20,6 +20,16 @@ int catalog_expiry_set(struct catalog *catalog, const char *volume, struct err *
     return rc < 0 ? rc : count;
 }
 
+int catalog_expiry_clear(struct catalog *catalog, const char *volume, struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(
+            catalog, err, "UPDATE checkpoints SET expires_ns = NULL WHERE volume = ?", "s", volume);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}
+
 static void free_expired(void *record)
 {
     struct catalog_expired *expired = record;

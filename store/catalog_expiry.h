@@ -13,6 +13,9 @@
 /* All of a volume expire now. Returns how many there are. */
 int catalog_expiry_set(struct catalog *catalog, const char *volume, struct err *err);
 
+/* Takes that back, for who wants to keep them after all. */
+int catalog_expiry_clear(struct catalog *catalog, const char *volume, struct err *err);
+
 /* A volume that is gone and has expired checkpoints. */
 struct catalog_expired {
     char *volume;

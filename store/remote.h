@@ -407,6 +407,7 @@ struct remote_unneeded {
 /* How that is done. */
 struct remote_deleting {
     size_t looks_max;         /* SIZE_MAX: any number */
+    bool lists_anew;          /* the tags are listed again directly before each deletion */
     remote_progress progress; /* may be NULL */
     void *arg;
     /* May be NULL. Called directly before the first request by which the first manifest, or its

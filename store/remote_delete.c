@@ -177,7 +177,7 @@ static int fresh_for(const struct deletion *deletion)
 /* Looks at the tags that were not there before, once the list is not new any more. */
 static int look_for_new(struct deletion *deletion, struct err *err)
 {
-    if (deletion->asked < fresh_for(deletion))
+    if (deletion->asked < fresh_for(deletion) && !deletion->how->lists_anew)
         return 0;
     deletion->illegible = false;
     struct remote_tags tags = {.names = NULL};

@@ -131,7 +131,11 @@ int checkpoint_upkeep_count(struct checkpoint_making *making, uint32_t leaf,
         upkeep->stuck[number] = true;
     if (use->live == PACK_USE_UNKNOWN)
         return 0;
-    use->live += spot->length;
+    if (__builtin_add_overflow(use->live, spot->length, &use->live) ||
+        use->live == PACK_USE_UNKNOWN) { /* nobody has so many */
+        *use = (struct pack_use){.live = PACK_USE_UNKNOWN, .groups = UINT64_MAX};
+        return 0;
+    }
     use->groups |= pack_usage_group(leaf, upkeep->shift);
     return 0;
 }

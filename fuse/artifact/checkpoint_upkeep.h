@@ -29,6 +29,8 @@ enum {
     UPKEEP_FRAMES = 32768,
 };
 #define UPKEEP_BYTES ((uint64_t)16 << 20)
+#define UPKEEP_ROOM                                                                                \
+    ((uint64_t)128 << 20) /* free bytes of the host's disk, without which it rests */
 
 /* What came of looking at a leaf of the parent. */
 enum upkeep_look {

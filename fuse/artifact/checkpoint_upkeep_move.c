@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 enum {
     SLICE = 256, /* frames that are read before they are put into a pack, in order */
@@ -64,6 +65,13 @@ static int go_on(struct moving *moving, int rc, const struct err *failure, struc
 
 /* --- which --- */
 
+/* What is moved lies in a temporary file for a while, which the checkpoint could do without. */
+static bool has_room(int temp_fd)
+{
+    struct statvfs room;
+    return fstatvfs(temp_fd, &room) < 0 || (uint64_t)room.f_bavail * room.f_frsize >= UPKEEP_ROOM;
+}
+
 static int plan(struct checkpoint_making *making, struct err *err)
 {
     struct checkpoint_upkeep *upkeep = making->upkeep;
@@ -72,6 +80,10 @@ static int plan(struct checkpoint_making *making, struct err *err)
         .uses = upkeep->uses, .root = checkpoint_root_of(parent), .full = making->pack_bytes};
     packs.packs = checkpoint_packs_of(parent, &packs.count);
     upkeep->planned = true;
+    if (!has_room(making->write->temp_fd)) {
+        upkeep->is_over = true;
+        return 0;
+    }
     upkeep->bytes_left = UPKEEP_BYTES + making->stored_bytes / 2;
     upkeep->budget = (struct checkpoint_budget){
         .reads = UPKEEP_READS, .bytes = 2 * upkeep->bytes_left, .gap = UPKEEP_GAP};

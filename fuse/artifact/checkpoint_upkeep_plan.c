@@ -96,9 +96,8 @@ static void weigh_groups(const struct upkeep_packs *packs, const size_t *chosen,
                          struct group *ret)
 {
     const struct volume_root *root = packs->root;
-    const unsigned shift = pack_usage_shift(root->leaf_count);
     for (uint32_t leaf = 0; leaf < root->leaf_count; leaf++)
-        ret[leaf >> shift].leaves += root->set[leaf];
+        ret[leaf >> packs->shift].leaves += root->set[leaf];
     for (size_t i = 0; i < count; i++)
         for (unsigned n = 0; n < PACK_USAGE_GROUPS; n++)
             ret[n].packs += packs->uses[chosen[i]].groups >> n & 1;

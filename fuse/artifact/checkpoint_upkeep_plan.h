@@ -33,7 +33,8 @@ void upkeep_plan_free(struct upkeep_plan *plan);
 
 struct upkeep_packs {
     const struct pack *packs;
-    const struct pack_use *uses; /* in groups of this root */
+    const struct pack_use *uses;
+    unsigned shift; /* of their groups: the volume may have grown since that root */
     size_t count;
     const struct volume_root *root;
     uint64_t full; /* bytes of a pack that is full */

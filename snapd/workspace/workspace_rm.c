@@ -52,6 +52,8 @@ static int mark_removing(struct node *node, const struct catalog_workspace *row,
     if (rc == 0 && expired) {
         rc = catalog_expiry_set(catalog, row->volume.id, err);
         *expired = rc > 0 ? rc : 0;
+    } else if (rc == 0) {
+        rc = catalog_expiry_clear(catalog, row->volume.id, err);
     }
     rc = catalog_end(catalog, rc < 0 ? rc : 0, err);
     return rc == 0 ? FAULT_POINT("workspace.rm-recorded", err) : rc;

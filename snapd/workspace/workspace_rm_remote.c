@@ -200,7 +200,10 @@ bool workspace_rm_remote_pass(struct node *node)
     int rc = catalog_expiry_list(node->catalog, node->remote->url, &list, &count, &why);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         cleanup_free char *job = NULL;
-        rc = workspace_rm_remote_begin(node, list[i].volume, list[i].lineage, &job, &why);
+        struct err failure = ERR_INIT;
+        if (workspace_rm_remote_begin(node, list[i].volume, list[i].lineage, &job, &failure) < 0)
+            log_event(LOG_WARN, "checkpoints-not-removed", "volume", list[i].volume, "error",
+                      failure.text, NULL);
         all = all && job != NULL;
     }
     catalog_expired_free_list(list, count);

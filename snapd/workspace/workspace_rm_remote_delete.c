@@ -95,11 +95,14 @@ static int settle(struct deleting *deleting, struct err *err)
     return rc == 0 ? FAULT_POINT("workspace.rm-remote-settled", err) : rc;
 }
 
+/* `anew`: somebody may give one a hold meanwhile. */
 static int delete_some(struct deleting *deleting, struct remote_unneeded *list, size_t count,
-                       struct err *err)
+                       bool anew, struct err *err)
 {
-    const struct remote_deleting how = {
-        .looks_max = SIZE_MAX, .progress = job_asker_ask, .arg = &deleting->asker};
+    const struct remote_deleting how = {.looks_max = SIZE_MAX,
+                                        .lists_anew = anew,
+                                        .progress = job_asker_ask,
+                                        .arg = &deleting->asker};
     return remote_delete_some(deleting->node->remote, deleting->repository, list, count, &how, err);
 }
 
@@ -114,7 +117,7 @@ static int delete_indexes(struct deleting *deleting, const struct workspace_unne
     for (size_t i = 0; i < count; i++)
         unneeded[i] = (struct remote_unneeded){
             .digest = list[i].digest, .tag = list[i].tag, .tag_waits = true};
-    int rc = delete_some(deleting, unneeded, count, err);
+    int rc = delete_some(deleting, unneeded, count, true, err);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         /* Without a message nobody could tell of any, which the first one says. */
         if (unneeded[i].result.state == REMOTE_WAITS && !unneeded[i].result.message[0])
@@ -191,7 +194,7 @@ static int delete_leftovers(struct deleting *deleting, struct err *err)
     int rc = gather(deleting, &waiting, err);
     if (rc < 0 || waiting.count == 0)
         return rc;
-    rc = delete_some(deleting, waiting.list, waiting.count, err);
+    rc = delete_some(deleting, waiting.list, waiting.count, false, err);
     for (size_t i = 0; rc == 0 && i < waiting.count; i++) {
         count_one(deleting, &deleting->result->manifests, &waiting.list[i].result);
         if (waiting.list[i].result.state != REMOTE_WAITS)

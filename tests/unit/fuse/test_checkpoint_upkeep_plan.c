@@ -43,6 +43,7 @@ static uint64_t plan(uint64_t *ret_groups)
     struct err err = ERR_INIT;
     struct upkeep_plan made = {.groups = 99};
     uint64_t emptied = 0;
+    all.shift = pack_usage_shift(root.leaf_count);
     assert_int_equal(upkeep_plan_make(&all, FULL, &made, &err), 0);
     for (size_t i = 0; made.emptied && i < all.count && i < 64; i++)
         emptied |= (uint64_t)made.emptied[i] << i;
