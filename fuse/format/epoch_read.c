@@ -8,6 +8,8 @@
 
 enum {
     MOVES_MAX = 1000, /* times that a chunk is elsewhere when it has been read */
+    ASIDE_NONE = -1,
+    ASIDE_MOVES = -2,
 };
 
 /* A file of the volume, of whatever its owner made of it. */
@@ -69,29 +71,51 @@ static uint64_t plane_word(const struct epoch_reader *reader, unsigned slot, uin
     return atomic_load(&reader->planes.words[slot][chunk]);
 }
 
-/* The slot that has the chunk set aside for the epoch, and its word; -1: none. */
+static bool are_same(const struct epoch_slots *a, const struct epoch_slots *b)
+{
+    bool same = a->count == b->count;
+    for (unsigned i = 0; same && i < a->count; i++)
+        same = a->at[i].slot == b->at[i].slot && a->at[i].number == b->at[i].number;
+    return same;
+}
+
+/* The slot of `slots` that has the chunk set aside for the epoch; -1: none. */
+static int look_aside(const struct epoch_reader *reader, const struct epoch_slots *slots,
+                      uint64_t chunk, uint64_t *ret_word, uint64_t *ret_number)
+{
+    for (unsigned i = 0; i < slots->count; i++) {
+        if (slots->at[i].number < reader->epoch)
+            continue;
+        uint64_t word = plane_word(reader, slots->at[i].slot, chunk);
+        if (!(word & PLANE_PRESENT))
+            continue;
+        *ret_word = word;
+        *ret_number = slots->at[i].number;
+        return (int)slots->at[i].slot;
+    }
+    return -1;
+}
+
+/* The slot that has the chunk set aside for the epoch, and its word. ASIDE_NONE: none has it.
+ * ASIDE_MOVES: slots come and go all the time, so nothing is known; a worker may make it so.
+ *
+ * What was found or not counts if all slots still are those that were looked at: one that was
+ * released meanwhile may be another epoch's, or have handed down the chunk after it was looked for
+ * there, and have been emptied before it was looked for here. */
 static int find_aside(const struct epoch_reader *reader, uint64_t chunk, uint64_t *ret_word,
                       uint64_t *ret_number)
 {
-    const struct live_map_header *header = reader->live.header;
     struct epoch_slots slots;
-again:
-    epoch_slots_look(header, &slots);
-    for (unsigned i = 0; i < slots.count; i++) {
-        unsigned slot = slots.at[i].slot;
-        if (slots.at[i].number < reader->epoch)
-            continue;
-        uint64_t word = plane_word(reader, slot, chunk);
-        if (!(word & PLANE_PRESENT))
-            continue;
-        /* A slot that was released meanwhile may be another epoch's now. */
-        if (atomic_load(&header->slots[slot].number) != slots.at[i].number)
-            goto again;
-        *ret_word = word;
-        *ret_number = slots.at[i].number;
-        return (int)slot;
+    struct epoch_slots after;
+    epoch_slots_look(reader->live.header, &slots);
+    for (int i = 0; i < MOVES_MAX; i++) {
+        int slot = look_aside(reader, &slots, chunk, ret_word, ret_number);
+        epoch_slots_look(reader->live.header, &after);
+        if (are_same(&slots, &after))
+            return slot;
+        slots = after;
     }
-    return -1;
+    return ASIDE_MOVES;
 }
 
 static int read_fully(int fd, void *buffer, uint64_t offset)
@@ -194,6 +218,12 @@ static bool is_still(const struct epoch_reader *reader, int slot, uint64_t numbe
            (plane_word(reader, (unsigned)slot, chunk) & PLANE_PRESENT);
 }
 
+static int fail_moves(uint64_t chunk, struct err *err)
+{
+    return err_fail(err, ERR_CONFLICT, "chunk %llu of the volume cannot be found",
+                    (unsigned long long)chunk);
+}
+
 static int read_once(struct epoch_reader *reader, uint64_t chunk, void *buffer, bool *ret_moved,
                      struct epoch_chunk *ret, struct err *err)
 {
@@ -201,14 +231,16 @@ static int read_once(struct epoch_reader *reader, uint64_t chunk, void *buffer, 
     uint64_t number;
     *ret_moved = false;
     int slot = find_aside(reader, chunk, &word, &number);
-    if (slot < 0) {
+    if (slot == ASIDE_NONE) {
         int rc = read_data(reader, chunk, buffer, ret, err);
         if (rc < 0)
             return rc;
         slot = find_aside(reader, chunk, &word, &number);
     }
-    if (slot < 0)
+    if (slot == ASIDE_NONE)
         return 0;
+    if (slot == ASIDE_MOVES)
+        return fail_moves(chunk, err);
     int rc = read_aside(reader, slot, number, word, chunk, buffer, ret, err);
     *ret_moved = !is_still(reader, slot, number, chunk);
     return rc;
@@ -228,18 +260,32 @@ int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
             return rc < 0 ? err_pass(err, rc, &why) : epoch_reader_check(reader, err);
         err_clear(&why);
     }
-    return err_fail(err, ERR_CONFLICT, "chunk %llu of the volume cannot be found",
-                    (unsigned long long)chunk);
+    return fail_moves(chunk, err);
 }
 
-struct epoch_chunk epoch_reader_look(const struct epoch_reader *reader, uint64_t chunk)
+/* Whether a word's tag says rightly whether its chunk was written since the epoch: so long after it
+ * no tag was renewed that could. After the word was read, as a renewal comes after the cut. */
+static bool has_tags(const struct epoch_reader *reader)
+{
+    return atomic_load(&reader->live.header->epoch) - reader->epoch < EPOCH_RENEW_EVERY;
+}
+
+int epoch_reader_look(const struct epoch_reader *reader, uint64_t chunk, struct epoch_chunk *ret,
+                      struct err *err)
 {
     uint64_t plane;
     uint64_t number;
     uint32_t word = atomic_load(&reader->live.words[chunk]);
-    if (find_aside(reader, chunk, &plane, &number) >= 0)
-        return chunk_of((uint32_t)(plane & PLANE_WORD), (plane & PLANE_EPOCH) >> PLANE_EPOCH_SHIFT);
-    return chunk_of(word, epoch_of_word(reader->live.header, word));
+    uint64_t last = epoch_of_word(reader->live.header, word);
+    int slot = ASIDE_NONE;
+    if (last > reader->epoch || !has_tags(reader))
+        slot = find_aside(reader, chunk, &plane, &number);
+    if (slot == ASIDE_MOVES)
+        return fail_moves(chunk, err);
+    *ret = slot == ASIDE_NONE ? chunk_of(word, last)
+                              : chunk_of((uint32_t)(plane & PLANE_WORD),
+                                         (plane & PLANE_EPOCH) >> PLANE_EPOCH_SHIFT);
+    return 0;
 }
 
 bool epoch_reader_is_dirty(const struct epoch_reader *reader, uint64_t chunk)

@@ -53,7 +53,11 @@ int epoch_reader_read(struct epoch_reader *reader, uint64_t chunk, void *buffer,
 /* ERR_CONFLICT: it is broken, or open no more. After bytes were read, as what breaks or ends it
  * comes before what overwrites them. */
 int epoch_reader_check(const struct epoch_reader *reader, struct err *err);
-/* The same without the bytes, at the cost of a few loads. Of an epoch that is open for a view. */
-struct epoch_chunk epoch_reader_look(const struct epoch_reader *reader, uint64_t chunk);
+/* The same without the bytes, at the cost of a few loads. Of an epoch that is open for a view. What
+ * was not written since is told by its word alone: looking into planes takes memory. It is what
+ * the chunk was only if epoch_reader_check() says so afterwards. ERR_CONFLICT: slots come and go
+ * all the time. */
+int epoch_reader_look(const struct epoch_reader *reader, uint64_t chunk, struct epoch_chunk *ret,
+                      struct err *err);
 /* The checkpoint has read this chunk and needs it no more. */
 void epoch_reader_done(struct epoch_reader *reader, uint64_t chunk);

@@ -3,11 +3,13 @@
 #include "cleanup.h"
 #include "log.h"
 #include "volumes.h"
+#include "wait_stop.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 enum {
+    LOOKS_BETWEEN_ASKS = 4096,  /* chunks */
     EXT4_UUID_AT = 1024 + 0x68, /* s_uuid, in the first block of the volume */
 };
 #define TOKEN_OF_VIEW ((uint64_t)1 << 63) /* those of checkpoints are random, and no ID */
@@ -30,20 +32,36 @@ static bool view_of_token(uint64_t token, char ret[VOLUME_ID_LEN + 1])
 struct present {
     const struct epoch_reader *reader;
     uint64_t next;
+    struct err failure; /* of looking */
 };
 
 /* volume_create_give: what is not zero, wherever it is. */
 static int next_present(void *arg, uint64_t *ret_chunk)
 {
     struct present *present = arg;
-    while (present->next < present->reader->chunks) {
+    int rc = 0;
+    while (rc == 0 && present->next < present->reader->chunks) {
+        struct epoch_chunk what;
         uint64_t chunk = present->next++;
-        if (epoch_reader_look(present->reader, chunk).state != VOLUME_ZERO) {
+        rc = epoch_reader_look(present->reader, chunk, &what, &present->failure);
+        if (rc == 0 && what.state != VOLUME_ZERO) {
             *ret_chunk = chunk;
             return 1;
         }
+        if (rc == 0 && chunk % LOOKS_BETWEEN_ASKS == 0)
+            rc = wait_stop_ask(&present->failure);
     }
-    return 0;
+    return rc;
+}
+
+/* The failure of what looks is why the volume could not be made. */
+static int make_volume(struct node *node, const char *view, const struct volume_base *base,
+                       struct present *present, struct err *err)
+{
+    struct err why = ERR_INIT;
+    int rc = volumes_create_from(node->volumes, view, present->reader->chunks * VOLUME_CHUNK, base,
+                                 next_present, present, &why);
+    return err_pass(err, rc, present->failure.code == ERR_NONE ? &why : &present->failure);
 }
 
 /* What the superblock says at the cut. Where only the remote has it, that is what the source was
@@ -69,7 +87,7 @@ static int read_uuid(struct node *node, const char *source, struct epoch_reader 
 int workspace_epoch_make(struct node *node, const char *view, const char *source,
                          const char *lineage, struct volumes_epoch *epoch, struct err *err)
 {
-    struct present present = {.reader = &epoch->reader};
+    struct present present = {.reader = &epoch->reader, .failure = ERR_INIT};
     struct volume_base base = {.lineage = ""};
     (void)snprintf(base.lineage, sizeof base.lineage, "%s", lineage);
     (void)snprintf(base.volume, sizeof base.volume, "%s", source);
@@ -77,8 +95,7 @@ int workspace_epoch_make(struct node *node, const char *view, const char *source
     if (rc == 0)
         rc = volumes_remove(node->volumes, view, err);
     if (rc == 0)
-        rc = volumes_create_from(node->volumes, view, epoch->reader.chunks * VOLUME_CHUNK, &base,
-                                 next_present, &present, err);
+        rc = make_volume(node, view, &base, &present, err);
     /* What was looked at is of the cut only if it still was kept then. */
     return rc == 0 ? volumes_epoch_is_whole(node->volumes, source, epoch, err) : rc;
 }

@@ -148,6 +148,12 @@ static void check_chunk(struct model *model, struct epoch_reader *reader,
     uint32_t *words = model->buffer;
     if (epoch_reader_read(reader, chunk, words, &what, &err) < 0)
         fail_msg("%s", err.text);
+    if (snapshot->uses & LIVE_USE_VIEW) {
+        struct epoch_chunk seen;
+        assert_int_equal(epoch_reader_look(reader, chunk, &seen, &err), 0);
+        assert_int_equal(seen.state, what.state);
+        assert_int_equal(seen.mask, what.mask);
+    }
     for (uint64_t i = 0; i < VOLUME_CHUNK_BLOCKS; i++) {
         uint32_t number = snapshot->blocks[chunk * VOLUME_CHUNK_BLOCKS + i];
         bool is_here = what.state != VOLUME_ABSENT || (what.mask >> i & 1);
