@@ -95,6 +95,8 @@ static int read_index(const struct checkpoint_head_options *options,
     if (rc < 0 && (why.code == ERR_DAMAGED || why.code == ERR_DIGEST ||
                    why.code == ERR_UNSUPPORTED || why.code == ERR_TOO_LARGE))
         return LOST;
+    if (rc < 0 && why.code == ERR_TOO_NEW && options->believe)
+        return LOST; /* anybody can write that; what is signed is told by whoever believes it */
     if (rc < 0)
         return err_pass(err, rc, &why);
     if (strcmp(index.volume, tag->volume) != 0 ||
@@ -123,8 +125,10 @@ static int look_at(const struct checkpoint_head_options *options, const struct c
 
 static void note(struct checkpoint_heads *heads, const struct checkpoint_head *found)
 {
-    if (found->generation > heads->generation)
+    if (found->generation > heads->generation) {
         heads->generation = found->generation;
+        heads->newest = found->tag;
+    }
     if (!heads->has_writer || checkpoint_head_is_before(&heads->writer, found)) {
         heads->writer = *found;
         heads->has_writer = true;
@@ -152,6 +156,9 @@ static int look_at_some(const struct checkpoint_head_options *options,
             note(heads, &found);
             return 0;
         }
+        if (tags[i].generation > heads->generation &&
+            tags[i].generation <= CHECKPOINT_HEAD_LOST_MAX)
+            heads->generation = tags[i].generation;
         heads->lost[heads->lost_count++] = tags[i];
         *gone = *gone || rc == GONE;
     }
@@ -188,8 +195,6 @@ static int look(const struct checkpoint_head_options *options, struct checkpoint
         const struct checkpoint_tag *tags = &candidates.tags[at];
         for (count = 1; at + count < candidates.count && is_of_same(&tags[0], &tags[count]);)
             count++;
-        if (tags[0].generation > heads->generation)
-            heads->generation = tags[0].generation;
         rc = look_at_some(options, tags, count, heads, &gone, err);
     }
     return rc == 0 && gone ? drop_removed(options, heads, err) : rc;

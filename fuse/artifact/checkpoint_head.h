@@ -14,9 +14,11 @@
  *
  * What stands under a tag of the volume and cannot be read as its checkpoint (damaged, lost, of
  * another volume, not believed) is *lost*: it is told, the one before it of that node and kind is
- * looked at instead, and its generation still counts as taken. What it means that somebody has gone
+ * looked at instead, and its generation still counts as taken, up to CHECKPOINT_HEAD_LOST_MAX: a
+ * stray tag leaves room for all that a volume will have. What it means that somebody has gone
  * on and nobody can see how is the caller's to say. A tag that goes while it is looked at was
- * removed by its owner: that is none. A checkpoint of a later version of varve is a failure.
+ * removed by its owner: that is none. A checkpoint of a later version of varve is a failure, where
+ * all are believed; else it is lost, as nobody has signed what it says.
  */
 #pragma once
 
@@ -28,6 +30,8 @@ enum {
     CHECKPOINT_HEAD_BACK =
         8, /* lost ones of a node and kind behind which older ones are looked at */
 };
+
+#define CHECKPOINT_HEAD_LOST_MAX ((uint64_t)INT64_MAX / 2)
 
 struct checkpoint_head {
     struct digest digest; /* of the index */
@@ -46,6 +50,7 @@ struct checkpoint_heads {
     bool has_writer;
     struct checkpoint_head writer; /* with the highest token, and of these the newest */
     uint64_t generation;           /* the highest that a tag or an index says; 0: there is none */
+    struct checkpoint_tag newest;  /* which says so, above CHECKPOINT_HEAD_LOST_MAX */
     struct checkpoint_tag *lost;   /* owned */
     size_t lost_count;
 };

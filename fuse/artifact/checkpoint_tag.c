@@ -60,7 +60,8 @@ void checkpoint_tag_format(const struct checkpoint_tag *tag, char ret[CHECKPOINT
     }
 }
 
-/* A number as it is written: no sign, no leading zero, not 0. */
+/* A number as it is written: no sign, no leading zero, from 1 to INT64_MAX, as no config has more.
+ */
 static bool parse_generation(const char **at, uint64_t *ret)
 {
     uint64_t number = 0;
@@ -68,9 +69,10 @@ static bool parse_generation(const char **at, uint64_t *ret)
     if (*p == '0')
         return false;
     for (; *p >= '0' && *p <= '9'; p++) {
-        if (number > (UINT64_MAX - 9) / 10)
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (number > (INT64_MAX - digit) / 10)
             return false;
-        number = number * 10 + (uint64_t)(*p - '0');
+        number = number * 10 + digit;
     }
     if (p == *at)
         return false;

@@ -140,6 +140,18 @@ static int record_head(struct checkpoint_work *work, struct err *err)
     return catalog_line_get(work->node->catalog, work->row.volume.id, &work->line, err);
 }
 
+/* Before the cut, as there is no generation after the last one. */
+static int check_generation(const struct checkpoint_heads *heads, struct err *err)
+{
+    char tag[CHECKPOINT_TAG_MAX];
+    if (heads->generation < INT64_MAX)
+        return 0;
+    checkpoint_tag_format(&heads->newest, tag);
+    int rc = err_fail(err, ERR_DAMAGED, "the tag %s has the last generation that there is", tag);
+    err_hint(err, "no varve has come so far: remove that tag in the remote");
+    return rc;
+}
+
 static int look_at_head(struct checkpoint_work *work, struct err *err)
 {
     struct checkpoint_heads *heads = &work->heads;
@@ -150,7 +162,8 @@ static int look_at_head(struct checkpoint_work *work, struct err *err)
         return rc;
     for (size_t i = 0; i < heads->lost_count; i++)
         tell_lost(work, &heads->lost[i]);
-    if (is_unrecorded(work))
+    rc = check_generation(heads, err);
+    if (rc == 0 && is_unrecorded(work))
         rc = record_head(work, err);
     return rc < 0 ? rc : checkpoint_work_compare(work, heads, &work->diverged, err);
 }

@@ -76,7 +76,7 @@ int checkpoint_work_cut(struct checkpoint_work *work, struct err *err)
 
 /* --- storing --- */
 
-static int fill_config(struct checkpoint_work *work, struct err *err)
+static void fill_config(struct checkpoint_work *work)
 {
     struct checkpoint_config *config = &work->config;
     const char *node = work->node->id;
@@ -89,14 +89,6 @@ static int fill_config(struct checkpoint_work *work, struct err *err)
     (void)snprintf(config->volume, sizeof config->volume, "%s", work->row.volume.id);
     (void)snprintf(config->lineage, sizeof config->lineage, "%s", work->line.lineage);
     (void)snprintf(config->node, sizeof config->node, "%s", node);
-    if (config->generation <= INT64_MAX)
-        return 0;
-    int rc = err_fail(err, ERR_DAMAGED,
-                      "the remote has a tag of volume %s with the last generation "
-                      "that there is",
-                      work->row.volume.id);
-    err_hint(err, "no varve has come so far: remove that tag in the remote");
-    return rc;
 }
 
 static void make_tag(struct checkpoint_work *work)
@@ -213,9 +205,8 @@ int checkpoint_work_store(struct checkpoint_work *work, struct err *err)
     struct workspace_checkpoint_source chunks = {.epoch = &work->epoch, .whole = !work->parent};
     const struct checkpoint_source source = workspace_checkpoint_source(&chunks);
     checkpoint_written_free(&work->written);
-    int rc = fill_config(work, err);
-    if (rc == 0)
-        rc = read_uuid(work, err);
+    fill_config(work);
+    int rc = read_uuid(work, err);
     if (rc == 0)
         rc = fill_touched(work, err);
     if (rc < 0)

@@ -53,6 +53,25 @@ struct looking {
     void *stop_arg;
 };
 
+/* Whether a failure is this node's or the way's, and says nothing of what was asked for. What is
+ * too large, too new or something else than it should be is not: anybody who may push can have put
+ * it there, and it hides nothing. */
+static bool is_of_the_way(const struct err *why)
+{
+    switch (why->code) {
+    case ERR_NOT_FOUND:
+    case ERR_DIGEST:
+    case ERR_DAMAGED:
+    case ERR_TOO_LARGE:
+    case ERR_UNSUPPORTED:
+    case ERR_TOO_NEW:
+    case ERR_INVALID:
+        return false;
+    default:
+        return true;
+    }
+}
+
 /* Whether it can be opened and is signed: 1, 0, or -errno. */
 static int is_sound(const struct looking *looking, const struct digest *digest, struct err *err)
 {
@@ -66,7 +85,7 @@ static int is_sound(const struct looking *looking, const struct digest *digest, 
     int rc = checkpoint_open(&options, digest_format(digest).s, looking->stop, looking->stop_arg,
                              &checkpoint, &why);
     if (rc < 0)
-        return workspace_line_is_lost(&why) ? 0 : err_pass(err, rc, &why);
+        return is_of_the_way(&why) ? err_pass(err, rc, &why) : 0;
     rc = checkpoint_config_verify(checkpoint_config_of(checkpoint), looking->node->trust_key, NULL);
     checkpoint_free(checkpoint);
     return rc == 0;

@@ -235,6 +235,61 @@ static void test_tags_that_lie(void **state)
     assert_int_equal(heads.generation, 12);
 }
 
+/* Generations that no volume comes to leave room for those of the next ones; those that are no
+ * generations are nobody's tags. */
+static void test_generations_of_strays(void **state)
+{
+    struct site *site = *state;
+    cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
+    struct digest first = put(site, VOLUME "-g5-n", 5, 0, NULL);
+    put_other(site, VOLUME "-g9223372036854775807-x");
+    put_other(site, VOLUME "-d9223372036854775807-x");
+    put_other(site, VOLUME "-g9223372036854775808-x");
+    put_other(site, VOLUME "-g18446744073709551609-y");
+    look(site, NULL, &heads);
+    assert_true(digest_equal(&heads.head.digest, &first));
+    assert_int_equal(heads.lost_count, 2);
+    expect_lost(&heads, VOLUME "-g9223372036854775807-x");
+    expect_lost(&heads, VOLUME "-d9223372036854775807-x");
+    assert_true(heads.generation == 5);
+    put_other(site, VOLUME "-d4611686018427387903-x2");
+    checkpoint_head_free(&heads);
+    look(site, NULL, &heads);
+    assert_true(heads.generation == UINT64_C(4611686018427387903));
+    (void)put(site, VOLUME "-d9223372036854775807-z", INT64_MAX, 0, NULL);
+    checkpoint_head_free(&heads);
+    look(site, NULL, &heads);
+    assert_true(heads.generation == INT64_MAX);
+    assert_string_equal(heads.newest.node, "z");
+}
+
+static void put_later_version(struct site *site, const char *tag)
+{
+    static const char bytes[] =
+        "{\"schemaVersion\": 2, \"mediaType\": \"application/vnd.oci.image.index.v1+json\","
+        " \"artifactType\": \"application/vnd.varve.checkpoint.v2\", \"manifests\": []}";
+    struct err err = ERR_INIT;
+    ok(remote_manifest_put(site->remote, REPO, tag, NULL, bytes, sizeof bytes - 1, &err), &err);
+}
+
+/* A later version is nobody's word where words are signed, and a failure where they are not. */
+static void test_a_later_version(void **state)
+{
+    struct site *site = *state;
+    cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
+    struct err err = ERR_INIT;
+    struct digest first = put(site, VOLUME "-g1-n", 1, 0, NULL);
+    put_later_version(site, VOLUME "-g9-new");
+    look(site, "liar", &heads);
+    assert_true(digest_equal(&heads.head.digest, &first));
+    expect_lost(&heads, VOLUME "-g9-new");
+    checkpoint_head_free(&heads);
+    const struct checkpoint_head_options all = {
+        .remote = site->remote, .repository = REPO, .volume = VOLUME};
+    assert_true(checkpoint_head_look(&all, &heads, &err) < 0);
+    assert_int_equal(err.code, ERR_TOO_NEW);
+}
+
 /* The newest ones of a node are looked at until one can be read, but not for ever. */
 static void test_many_lost_ones(void **state)
 {
@@ -287,6 +342,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_several_nodes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_highest_token, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tags_that_lie, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_generations_of_strays, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_later_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_lost_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_is_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_manifest_is_gone, setup, teardown),
