@@ -231,6 +231,17 @@ int volumes_epoch_is_whole(struct volumes *volumes, const char *id,
     return rc < 0 ? rc : epoch_reader_check(&epoch->reader, err);
 }
 
+int volumes_epoch_flush(struct volumes *volumes, const char *id, const struct volumes_epoch *epoch,
+                        struct err *err)
+{
+    struct volume *volume = volume_pin(volumes, id, epoch->life);
+    if (!volume)
+        return err_fail(err, ERR_CONFLICT, "volume %s was detached meanwhile", id);
+    int rc = worker_client_flush(volumes->workers_fd, id, VOLUMES_CLOSE_S * 1000, err);
+    volume_unpin(volumes, volume);
+    return rc < 0 ? err_wrap(err, rc, "cannot flush volume %s", id) : 0;
+}
+
 /* The slot that is open under a token, or -1. */
 static int find_token(const struct live_map_header *header, uint64_t token)
 {

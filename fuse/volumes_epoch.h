@@ -50,6 +50,13 @@ int volumes_epoch_cut_frozen(struct volumes *volumes, const char *id, uint64_t t
  * the epoch then. */
 int volumes_epoch_is_whole(struct volumes *volumes, const char *id,
                            const struct volumes_epoch *epoch, struct err *err);
+/* When it succeeds all that the epoch has is on disk, with the map that says so: what comes back
+ * from a power cut has no less than a checkpoint of the epoch. A volume that is made of a
+ * checkpoint needs that before its own is stored: else a chunk that was absent when the map was
+ * last written would be absent again, and the next checkpoint would take it over from one that has
+ * other bytes there. Waits for the disk. ERR_CONFLICT: the volume was detached meanwhile. */
+int volumes_epoch_flush(struct volumes *volumes, const char *id, const struct volumes_epoch *epoch,
+                        struct err *err);
 /* A checkpoint of the epoch is what the next one may build on: its chunks are clean. A volume that
  * was detached meanwhile is left as it is, as is one where another checkpoint has ended the epoch
  * and is under way: that costs the next one some hashing. */

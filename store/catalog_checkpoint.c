@@ -258,15 +258,30 @@ int catalog_checkpoint_find(struct catalog *catalog, const char *volume, int64_t
     return rc;
 }
 
-int catalog_checkpoint_set_verified(struct catalog *catalog, const char *digest, struct err *err)
+int catalog_checkpoint_set_lost(struct catalog *catalog, const char *digest, struct err *err)
 {
     cleanup_catalog_scope struct catalog_scope scope = {0};
     int rc = catalog_scope_begin(catalog, &scope, err);
     if (rc == 0)
         rc = catalog_stmt_run(catalog, err,
-                              "UPDATE checkpoints SET durability = 'verified', verified_ns = ?"
+                              "UPDATE checkpoints SET durability = 'local', verified_ns = NULL"
                               " WHERE digest = ?",
-                              "is", catalog_now(catalog), digest);
+                              "s", digest);
+    if (rc == 0)
+        return fail_missing(digest, err);
+    return rc < 0 ? rc : catalog_scope_commit(&scope, err);
+}
+
+int catalog_checkpoint_set_verified(struct catalog *catalog, const char *digest, const char *remote,
+                                    struct err *err)
+{
+    cleanup_catalog_scope struct catalog_scope scope = {0};
+    int rc = catalog_scope_begin(catalog, &scope, err);
+    if (rc == 0)
+        rc = catalog_stmt_run(catalog, err,
+                              "UPDATE checkpoints SET durability = 'verified', verified_ns = ?,"
+                              " remote = ? WHERE digest = ?",
+                              "iss", catalog_now(catalog), remote, digest);
     if (rc == 0)
         return fail_missing(digest, err);
     return rc < 0 ? rc : catalog_scope_commit(&scope, err);

@@ -95,7 +95,11 @@ int catalog_checkpoint_get(struct catalog *catalog, const char *digest,
 /* The newest of a volume with this generation that this node knows. ERR_NOT_FOUND. */
 int catalog_checkpoint_find(struct catalog *catalog, const char *volume, int64_t generation,
                             struct catalog_checkpoint *ret, struct err *err);
-/* Notes that a checkpoint was read back as a whole, now. */
-int catalog_checkpoint_set_verified(struct catalog *catalog, const char *digest, struct err *err);
+/* Notes that a checkpoint was read back as a whole, now, from the remote at this URL. */
+int catalog_checkpoint_set_verified(struct catalog *catalog, const char *digest, const char *remote,
+                                    struct err *err);
+/* Notes that a remote has not got all of a checkpoint any more: it is not pushed (I3), until it is
+ * verified. */
+int catalog_checkpoint_set_lost(struct catalog *catalog, const char *digest, struct err *err);
 /* Forgets one; it is no volume's head (ERR_CONFLICT). */
 int catalog_checkpoint_remove(struct catalog *catalog, const char *digest, struct err *err);

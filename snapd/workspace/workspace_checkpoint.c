@@ -96,17 +96,17 @@ static json_t *result_of(const struct checkpoint_work *work)
     struct digest_text digest = digest_format(&written->digest);
     cleanup_free char *reference =
         workspace_line_reference(work->node, work->line.lineage, &written->digest);
-    uint64_t generation = written->unchanged ? checkpoint_config_of(work->parent)->generation
-                                             : work->config.generation;
+    const struct checkpoint_config *config =
+        written->unchanged ? checkpoint_config_of(work->parent) : &work->config;
     return json_pack(
         "{s:s, s:s, s:s, s:s, s:I, s:s?, s:b, s:b, s:b, s:s, s:I, s:s?, s:s, s:s?, s:I, s:I,"
         " s:{s:I, s:I, s:I}, s:{s:I, s:f, s:f, s:f, s:I}}",
         "name", work->name, "id", work->row.volume.id, "checkpoint", digest.s, "reference",
-        reference ? reference : "", "generation", (json_int_t)generation, "parent",
+        reference ? reference : "", "generation", (json_int_t)config->generation, "parent",
         written->unchanged ? NULL : workspace_line_base(&work->line), "unchanged",
         written->unchanged, "diverged", work->diverged, "parent_lost", work->lost_count > 0,
-        "durability", catalog_durability_name(work->reached), "token", work->line.token, "tag",
-        written->unchanged ? NULL : work->tag, "consistency",
+        "durability", catalog_durability_name(work->reached), "token", (json_int_t)config->token,
+        "tag", written->unchanged ? NULL : work->tag, "consistency",
         workspace_consistency_name(work->stillness.consistency), "frozen_by",
         frozen_by(&work->epoch), "bytes_new", (json_int_t)written->bytes_new, "bytes_total",
         (json_int_t)written->bytes_total, "chunks", "read", (json_int_t)written->chunks_read,

@@ -23,6 +23,29 @@ static void note_lost(struct checkpoint_work *work, const struct digest *digest,
     workspace_event(work->node, "checkpoint-lost", work->name, why->text);
 }
 
+/* One that was not given back as it had been stored: it is read again, as somebody may have put the
+ * remote back, and built upon when it is whole. */
+static int check_again(struct checkpoint_work *work, const struct digest *digest, struct err *err)
+{
+    const struct digest_text name = digest_format(digest);
+    cleanup_catalog_checkpoint struct catalog_checkpoint row = {0};
+    int rc = checkpoint_work_find_row(work, name.s, &row, err);
+    if (rc <= 0 || row.durability != CATALOG_LOCAL)
+        return rc < 0 ? rc : 0;
+    rc = checkpoint_work_read_back(work, digest, NULL, err);
+    return rc < 0 ? rc
+                  : catalog_checkpoint_set_verified(work->node->catalog, name.s,
+                                                    work->node->remote->url, err);
+}
+
+/* What cannot be the parent any more; none of its packs is believed. */
+static void set_lost(struct checkpoint_work *work, const struct err *why)
+{
+    note_lost(work, checkpoint_digest(work->parent), why);
+    checkpoint_free(work->avoid);
+    work->avoid = steal_ptr(work->parent);
+}
+
 /* 1 with the parent, 0: it is lost. */
 static int open_one(struct checkpoint_work *work, const char *name, struct err *err)
 {
@@ -36,10 +59,15 @@ static int open_one(struct checkpoint_work *work, const char *name, struct err *
     rc = workspace_line_open(work->node, work->line.lineage, name, checkpoint_work_ask, work,
                              &work->parent, &why);
     if (rc == 0)
+        rc = check_again(work, &digest, &why);
+    if (rc == 0)
         return 1;
     if (!workspace_line_is_lost(&why))
         return err_pass(err, rc, &why);
-    note_lost(work, &digest, &why);
+    if (work->parent)
+        set_lost(work, &why);
+    else
+        note_lost(work, &digest, &why);
     return 0;
 }
 
@@ -65,9 +93,7 @@ bool checkpoint_work_lost_parent(struct checkpoint_work *work, const struct err 
     if (!work->parent_failed || !work->parent || work->lost_count == CHECKPOINT_WORK_LOST_MAX)
         return false;
     work->parent_failed = false;
-    note_lost(work, checkpoint_digest(work->parent), failure);
-    checkpoint_free(work->avoid);
-    work->avoid = steal_ptr(work->parent);
+    set_lost(work, failure);
     return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include "fault.h"
 #include "workspace_fetch.h"
+#include "workspace_token.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -200,13 +201,27 @@ static int read_uuid(struct checkpoint_work *work, struct err *err)
     return 0;
 }
 
+/* Whether the remote needs a checkpoint also when no chunk has changed: the one before is lost, or
+ * shows nobody the volume's token. */
+static bool is_news(const struct checkpoint_work *work)
+{
+    return work->lost_count > 0 ||
+           (work->parent && workspace_token_is_new(checkpoint_config_of(work->parent),
+                                                   work->row.volume.id, work->line.token));
+}
+
 int checkpoint_work_store(struct checkpoint_work *work, struct err *err)
 {
     struct workspace_checkpoint_source chunks = {.epoch = &work->epoch, .whole = !work->parent};
     const struct checkpoint_source source = workspace_checkpoint_source(&chunks);
     checkpoint_written_free(&work->written);
     fill_config(work);
-    int rc = read_uuid(work, err);
+    /* What is absent after a power cut is taken from the head then. */
+    int rc = work->line.parent
+                 ? volumes_epoch_flush(work->node->volumes, work->row.volume.id, &work->epoch, err)
+                 : 0;
+    if (rc == 0)
+        rc = read_uuid(work, err);
     if (rc == 0)
         rc = fill_touched(work, err);
     if (rc < 0)
@@ -218,7 +233,7 @@ int checkpoint_work_store(struct checkpoint_work *work, struct err *err)
                                            .parent = work->parent,
                                            .after = work->has_before ? &work->before : NULL,
                                            .avoid = work->avoid,
-                                           .always = work->lost_count > 0,
+                                           .always = is_news(work),
                                            .ret_parent_lost = &work->parent_failed,
                                            .temp_fd = work->node->temp_fd,
                                            .key = work->node->trust_key,

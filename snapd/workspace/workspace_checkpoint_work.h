@@ -57,6 +57,12 @@ int checkpoint_work_read_row(struct checkpoint_work *work, struct err *err);
 int checkpoint_work_look(struct checkpoint_work *work, struct err *err);
 /* Opens what the next one stands on; of what is lost, what comes before it. */
 int checkpoint_work_open_parent(struct checkpoint_work *work, struct err *err);
+/* The row of a checkpoint: 1, 0 there is none, or -errno. */
+int checkpoint_work_find_row(struct checkpoint_work *work, const char *digest,
+                             struct catalog_checkpoint *ret, struct err *err);
+/* Reads all of a checkpoint of the volume's lineage, but for the packs of `known` (NULL: none). */
+int checkpoint_work_read_back(struct checkpoint_work *work, const struct digest *digest,
+                              const struct checkpoint *known, struct err *err);
 /* After a failed store: whether that was for the parent, which is lost then, so that a new cut can
  * be stored without it. */
 bool checkpoint_work_lost_parent(struct checkpoint_work *work, const struct err *failure);

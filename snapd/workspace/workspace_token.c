@@ -2,9 +2,11 @@
 
 #include "catalog_workspace.h"
 #include "cleanup.h"
+#include "fault.h"
 #include "workspace_line.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum {
     MS_NS = 1000000,
@@ -92,6 +94,20 @@ static int look_at_remote(struct job *job, const struct catalog_line *line, cons
     return job_asker_end(&waiting.asker, err_pass(err, rc, &why), err);
 }
 
+/* Whether an attempt before a kill has looked, and recorded the token with what it had begun; the
+ * token alone may be an older mount's, which has ended. */
+static bool has_begun(const struct catalog_workspace *row, const struct catalog_line *line,
+                      int64_t token)
+{
+    return line->token == token && row->wanted && row->mount.state == CATALOG_MOUNT_MOUNTING;
+}
+
+bool workspace_token_is_new(const struct checkpoint_config *parent, const char *volume,
+                            int64_t token)
+{
+    return token > 0 && (strcmp(parent->volume, volume) != 0 || parent->token < (uint64_t)token);
+}
+
 int workspace_token_look(struct job *job, const char *name, int64_t token, struct err *err)
 {
     struct node *node = job_node(job);
@@ -105,10 +121,11 @@ int workspace_token_look(struct job *job, const char *name, int64_t token, struc
         rc = catalog_line_get(node->catalog, row.volume.id, &line, err);
     if (rc == 0)
         rc = workspace_token_check(name, &line, token, err);
-    /* An attempt before a kill has looked, and recorded it with what it had begun. */
-    if (rc < 0 || (job_is_repeated(job) && line.token == token))
+    if (rc < 0 || (job_is_repeated(job) && has_begun(&row, &line, token)))
         return rc;
-    rc = look_at_remote(job, &line, row.volume.id, &heads, err);
+    rc = FAULT_POINT("workspace.token-look", err);
+    if (rc == 0)
+        rc = look_at_remote(job, &line, row.volume.id, &heads, err);
     if (rc < 0)
         return err_wrap(err, rc, "workspace %s: its fencing token cannot be compared", name);
     return workspace_token_compare(name, &heads, token, err);

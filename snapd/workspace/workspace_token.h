@@ -27,6 +27,10 @@ int workspace_token_check(const char *name, const struct catalog_line *line, int
 /* Whether a writer with `token` (0: none) may go on, as far as the remote shows. */
 int workspace_token_compare(const char *name, const struct checkpoint_heads *heads, int64_t token,
                             struct err *err);
+/* Whether the one before, `parent`, does not show the remote that the volume's writer has `token`,
+ * so that a checkpoint has to, whatever has changed: who takes over fences with that. */
+bool workspace_token_is_new(const struct checkpoint_config *parent, const char *volume,
+                            int64_t token);
 /* Both, for a writer who begins: the remote is asked now, without a claim, as it may let us wait.
  * One that cannot be asked is a failure. */
 int workspace_token_look(struct job *job, const char *name, int64_t token, struct err *err);

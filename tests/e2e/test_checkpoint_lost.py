@@ -53,7 +53,7 @@ def test_verified(scratch):
     line = node.fails(1, "workspace", "checkpoint", "w", "--durability", "verified", "--consistency", "none",
                       says=["stored and recorded", "does not give back"])
     check("other bytes" in line or "digest" in line, f"no cause: {line}")
-    check_equal([c["durability"] for c in history(node)], ["pushed"] * len(history(node)), "what is recorded")
+    check_equal(history(node)[0]["durability"], "local", "what is recorded of what is not there")
     flip(pack)
     made = checkpoint(node, "w", "--durability", "verified")
     check_equal(made["durability"], "verified", "durability")
@@ -74,11 +74,13 @@ def test_verified(scratch):
     change(site.path, 3, files=5, size=30_000)
     flip(newer)
     node.fails(1, "workspace", "checkpoint", "w", "--durability", "verified", says=["does not give back"])
-    flip(newer)
+    check_equal(history(node)[0]["durability"], "local", "what is recorded of what is not there")
+    flip(newer)  # put back: all of it is read again, and it is built upon
+    flip(pack)
     change(site.path, 4, files=5, size=30_000)
     check_equal(checkpoint(node, "w", "--durability", "verified")["durability"], "verified", "durability")
     levels = [c["durability"] for c in history(node)]
-    check_equal((levels[0], levels[1]), ("verified", "pushed"), f"levels {levels}")
+    check_equal(levels[:3], ["verified", "verified", "pushed"], f"levels {levels}")
     # Killed in between: no more than was done.
     change(site.path, 5, files=5, size=30_000)
     node.stop()
@@ -86,6 +88,27 @@ def test_verified(scratch):
     node.start()
     check_equal(checkpoint(node, "w", "--durability", "verified", "--key", "k")["durability"], "verified", "after a kill")
     site.fsck()
+
+
+def test_not_verified(scratch):
+    """What is not given back is not built upon: the next one has all that it needs."""
+    registry = scratch.registry()
+    node = scratch.node("n1", remote=registry.url).start()
+    site = VolumeSite(node, size=64 * MIB)
+    change(site.path, 1, files=5, size=30_000)
+    site.unmount()
+    first = checkpoint(node)
+    for path in blob_files(registry, packs_of(registry, first["reference"])[0]):
+        os.unlink(path)
+    registry.stop()  # it remembers what it had
+    registry.start()
+    node.fails(1, "workspace", "checkpoint", "w", "--durability", "verified", says=["does not give back"])
+    check_equal(history(node)[0]["durability"], "local", "what is recorded")
+    made = checkpoint(node)  # nothing has changed
+    check_equal((made["unchanged"], made["parent_lost"], made["diverged"], made["parent"]),
+                (False, True, False, first["checkpoint"]), "the next one")
+    check_equal(checkpoint(node, "w", "--durability", "verified")["durability"], "verified", "durability")
+    check_equal([c["durability"] for c in history(node)], ["verified", "local"], "levels")
 
 
 # --- What is lost ---

@@ -64,10 +64,25 @@ def test_tokens(scratch):
     # A fork is a volume of its own, with writers of its own.
     one.ok("workspace", "fork", "w", "f", "--at", "1", "--token", "2")
     check_equal(one.ok("workspace", "inspect", "f")["token"], 2, "token of a fork")
-    check_equal(checkpoint(one, "f")["unchanged"], True, "checkpoint of a fork")
+    made = checkpoint(one, "f")  # which shows its token
+    check_equal((made["unchanged"], made["token"]), (False, 2), "checkpoint of a fork")
+    check_equal(checkpoint(one, "f")["unchanged"], True, "the next one of a fork")
     # Without a token everything is as it was.
     one.ok("workspace", "create", "x", "--size", "64M")
     check_equal([one.ok("workspace", "inspect", "x")["token"], checkpoint(one, "x")["token"]], [None, 0], "no token")
+
+
+def test_token_that_changes_nothing(scratch):
+    """Who takes over and stores what is there fences the one before all the same."""
+    one, two = twins(scratch, remote_of(scratch, "registry"), token=3)
+    two.ok("workspace", "mount", "w", place(two), "--token", "6")
+    for node in (one, two):
+        node.ok("workspace", "unmount", "w")
+    made = checkpoint(two)
+    check_equal((made["token"], made["unchanged"]), (6, False), "who takes over")
+    again = checkpoint(two)
+    check_equal((again["token"], again["unchanged"], again["checkpoint"]), (6, True, made["checkpoint"]), "again")
+    one.fails(4, "workspace", "checkpoint", "w", says=["token 3", "higher token 6"])
 
 
 def test_token_needs_the_remote(scratch):

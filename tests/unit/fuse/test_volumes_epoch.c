@@ -144,6 +144,42 @@ static void test_clean_chunks_are_not_dirty(void **state)
     site_unmount_and_detach(site);
 }
 
+static unsigned count_unlogged(const struct volumes_epoch *epoch)
+{
+    unsigned n = 0;
+    for (uint64_t chunk = 0; chunk < epoch->reader.chunks; chunk++)
+        n += (atomic_load(&epoch->reader.live.words[chunk]) & LIVE_WORD_UNLOGGED) != 0;
+    return n;
+}
+
+/* What the epoch has is listed by the map on disk then, whoever has asked for no flush. */
+static void test_flushed(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    char *bytes = aligned_alloc(VOLUME_BLOCK, VOLUME_CHUNK);
+    assert_non_null(bytes);
+    memset(bytes, 7, VOLUME_CHUNK);
+    site_attach_and_mount(site);
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/file", site->mount);
+    cleanup_fd int fd = open(path, O_WRONLY | O_CREAT | O_DIRECT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(write(fd, bytes, VOLUME_CHUNK), VOLUME_CHUNK);
+    free(bytes);
+    struct volumes_epoch epoch = cut(site, 5, false);
+    unsigned before = count_unlogged(&epoch);
+    site_ok(volumes_epoch_flush(site->volumes, SITE_ID, &epoch, &err), &err);
+    unsigned after = count_unlogged(&epoch);
+    assert_true(before >= 60);
+    assert_true(after < 60); /* ext4 may write on its own */
+    volumes_epoch_end(site->volumes, SITE_ID, &epoch);
+    cleanup_fdp(&fd);
+    fd = -1;
+    site_unmount_and_detach(site);
+}
+
 /* Whether ext4 has its journal in use, as the epoch has the superblock. */
 static bool has_journal_in_use(struct volumes_epoch *epoch)
 {
@@ -445,6 +481,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_was_written_before, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_clean_chunks_are_not_dirty, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_flushed, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_frozen, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_freezes_that_are_none, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_tokens, site_setup, site_teardown),

@@ -2,6 +2,10 @@
 #include "workspace_token.h"
 
 #include "cleanup.h"
+#include "fake_volumes.h"
+#include "job_fixture.h"
+#include "remote_checkpoint.h"
+#include "workspace_fixture.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -80,12 +84,51 @@ static void test_what_the_remote_shows(void **state)
     }
 }
 
+/* A checkpoint that changes nothing is stored all the same for a token that nobody sees. */
+static void test_what_the_one_before_shows(void **state)
+{
+    (void)state;
+    const struct checkpoint_config parent = {.volume = "0123456789ab", .token = 3};
+    assert_false(workspace_token_is_new(&parent, "0123456789ab", 0));
+    assert_false(workspace_token_is_new(&parent, "0123456789ab", 3));
+    assert_true(workspace_token_is_new(&parent, "0123456789ab", 4));
+    /* That of another volume, of which this one was made, shows nothing of this one. */
+    assert_true(workspace_token_is_new(&parent, "ba9876543210", 1));
+    assert_false(workspace_token_is_new(&parent, "ba9876543210", 0));
+}
+
+/* What an older mount has recorded says nothing of one that was killed before it looked. */
+static void test_a_repeat_looks(void **state)
+{
+    struct workspace_world *world = *state;
+    static const char with_token[] = "{'path': '%s', 'token': 7}";
+    char repository[64];
+    char tag[64];
+    const char *id = fake_volumes_only()->id;
+    workspace_world_do(world, "workspace.mount", "w", with_token);
+    workspace_world_do(world, "workspace.unmount", "w", "{}");
+    (void)snprintf(repository, sizeof repository, "volumes/%s", id);
+    (void)snprintf(tag, sizeof tag, "%s-g1-other", id);
+    struct remote *remote = world->node->remote;
+    remote_checkpoint_index(remote, repository, tag, id,
+                            remote_checkpoint_root(remote, repository, "{}"), 1, 9);
+    assert_true(workspace_world_killed(world, "workspace.mount", "w", with_token,
+                                       "workspace.token-look=kill"));
+    workspace_world_start(world);
+    job_fixture_settle(world->node);
+    assert_string_equal(workspace_world_rows(world, "w"), "detached at nowhere");
+    workspace_world_fails(world, "workspace.mount", "w", with_token, ERR_CONFLICT,
+                          "higher token 9");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_what_this_node_knows),
         cmocka_unit_test(test_what_the_remote_shows),
+        cmocka_unit_test(test_what_the_one_before_shows),
+        with_one(test_a_repeat_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

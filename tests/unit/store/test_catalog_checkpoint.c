@@ -225,18 +225,27 @@ static void test_verified(void **state)
     struct fixture *fixture = *state;
     struct err err = ERR_INIT;
     struct catalog_checkpoint got = {0};
-    assert_failed(catalog_checkpoint_set_verified(fixture->catalog, ONE, &err), &err, ERR_NOT_FOUND,
-                  "there is no checkpoint");
+    assert_failed(catalog_checkpoint_set_verified(fixture->catalog, ONE, "r", &err), &err,
+                  ERR_NOT_FOUND, "there is no checkpoint");
     assert_int_equal(add(fixture, ONE, 1, false, NULL), 0);
     assert_int_equal(catalog_checkpoint_get(fixture->catalog, ONE, &got, NULL), 0);
     assert_int_equal(got.durability, CATALOG_PUSHED);
     assert_int_equal(got.verified_ns, 0);
     catalog_checkpoint_free(&got);
     fixture->clock.offset_ns = 90;
-    assert_int_equal(catalog_checkpoint_set_verified(fixture->catalog, ONE, NULL), 0);
+    assert_int_equal(catalog_checkpoint_set_verified(fixture->catalog, ONE, "other", NULL), 0);
     assert_int_equal(catalog_checkpoint_get(fixture->catalog, ONE, &got, NULL), 0);
     assert_int_equal(got.durability, CATALOG_VERIFIED);
     assert_int_equal(got.verified_ns, 90);
+    assert_string_equal(got.remote, "other");
+    catalog_checkpoint_free(&got);
+    /* The remote has lost some of it. */
+    assert_failed(catalog_checkpoint_set_lost(fixture->catalog, TWO, &err), &err, ERR_NOT_FOUND,
+                  "there is no checkpoint");
+    assert_int_equal(catalog_checkpoint_set_lost(fixture->catalog, ONE, NULL), 0);
+    assert_int_equal(catalog_checkpoint_get(fixture->catalog, ONE, &got, NULL), 0);
+    assert_int_equal(got.durability, CATALOG_LOCAL);
+    assert_int_equal(got.verified_ns, 0);
     catalog_checkpoint_free(&got);
 }
 
