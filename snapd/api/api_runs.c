@@ -122,7 +122,8 @@ static int list(struct node *node, const struct catalog_run *runs, size_t count,
         return err_errno(err, ENOMEM, "cannot list the runs");
     int rc = run_json_each(node, runs, count, documents, failures, err);
     for (size_t i = 0; i < count && rc == 0; i++)
-        (void)json_array_append_new(ret, listed(&runs[i], documents[i], &failures[i]));
+        if (documents[i] || failures[i].code != ERR_NONE)
+            (void)json_array_append_new(ret, listed(&runs[i], documents[i], &failures[i]));
     return rc;
 }
 

@@ -47,8 +47,8 @@ extern const struct job_kind run_mount_job;
  * null). Caller owns it. NULL with err set, for one when the image's config cannot be read. */
 json_t *run_json(struct node *node, const struct catalog_run *run, struct err *err);
 /* The same of many, which costs little more than that of one: ret[i] of runs[i], or NULL with the
- * reason in ret_errs[i] (both have `count` places; the latter are empty before). -errno: of none.
- */
+ * reason in ret_errs[i] (both have `count` places; the latter are empty before). Without a reason:
+ * it was removed since it was read. -errno: of none. */
 int run_json_each(struct node *node, const struct catalog_run *runs, size_t count, json_t **ret,
                   struct err *ret_errs, struct err *err);
 

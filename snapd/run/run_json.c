@@ -75,12 +75,27 @@ static json_t *with_volume(struct node *node, const struct catalog_run *run, jso
 json_t *run_json(struct node *node, const struct catalog_run *run, struct err *err)
 {
     cleanup_json json_t *volume = NULL;
-    int rc = run->volume ? run_volume_json_each(node, run, 1, &volume, err) : 0;
+    struct err failure = ERR_INIT;
+    int rc = run->volume ? run_volume_json_each(node, run, 1, &volume, &failure, err) : 0;
+    if (rc == 0 && failure.code != ERR_NONE)
+        rc = err_pass(err, failure.num ? -failure.num : -ENOENT, &failure);
     if (rc < 0) {
         (void)err_wrap(err, rc, "run %s", run->id);
         return NULL;
     }
     return with_volume(node, run, volume, err);
+}
+
+/* With what is known of its volume, or why that is not known. */
+static json_t *describe_one(struct node *node, const struct catalog_run *run, json_t *volume,
+                            struct err *ret_err)
+{
+    struct catalog_run now = {0};
+    json_t *json = ret_err->code == ERR_NONE ? with_volume(node, run, volume, ret_err) : NULL;
+    if (!json && ret_err->code == ERR_NOT_FOUND && run_find(node, run->id, &now, NULL) == 0)
+        err_clear(ret_err);
+    catalog_run_free(&now);
+    return json;
 }
 
 int run_json_each(struct node *node, const struct catalog_run *runs, size_t count, json_t **ret,
@@ -89,10 +104,10 @@ int run_json_each(struct node *node, const struct catalog_run *runs, size_t coun
     cleanup_free json_t **volumes = calloc(count + 1, sizeof *volumes);
     if (!volumes)
         return err_errno(err, ENOMEM, "cannot look at the runs");
-    int rc = run_volume_json_each(node, runs, count, volumes, err);
+    int rc = run_volume_json_each(node, runs, count, volumes, ret_errs, err);
     for (size_t i = 0; i < count; i++) {
         if (rc == 0)
-            ret[i] = with_volume(node, &runs[i], volumes[i], &ret_errs[i]);
+            ret[i] = describe_one(node, &runs[i], volumes[i], &ret_errs[i]);
         json_decref(volumes[i]);
     }
     return rc;

@@ -63,9 +63,10 @@ int run_volume_remove(struct node *node, const struct catalog_run *run, struct e
 /* In the transaction that removes the run's row, after that. */
 int run_volume_note_removed(struct node *node, const struct catalog_run *run, struct err *err);
 
-/* The documents of the volumes of these runs, NULL for those without one; the caller owns them. */
+/* The documents of the volumes of these runs, NULL for those without one; the caller owns them. Of
+ * one whose row cannot be read the reason is in ret_errs[i]. -errno: of none. */
 int run_volume_json_each(struct node *node, const struct catalog_run *runs, size_t count,
-                         json_t **ret, struct err *err);
+                         json_t **ret, struct err *ret_errs, struct err *err);
 
 /* Mounts and unmounts the overlay, in a child. `lazily`: the path is free at once, whoever still
  * uses it. */

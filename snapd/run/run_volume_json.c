@@ -20,24 +20,26 @@ static int look_ahead(struct node *node, const struct catalog_run *run,
     return 0;
 }
 
-/* Rows of those that have a volume, in their order. */
-static int read_rows(struct node *node, const struct catalog_run *runs, size_t count,
-                     struct catalog_workspace *ret, size_t *ret_count, struct err *err)
+/* Rows of those that have a volume and can be read, in their order. */
+static size_t read_rows(struct node *node, const struct catalog_run *runs, size_t count,
+                        struct catalog_workspace *ret, struct err *ret_errs)
 {
-    int rc = 0;
-    for (size_t i = 0; i < count && rc == 0; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
         if (!runs[i].volume)
             continue;
-        rc = run_volume_row(node, runs[i].id, &ret[*ret_count], err);
-        if (rc == 0)
-            rc = look_ahead(node, &runs[i], &ret[(*ret_count)++], err);
+        int rc = run_volume_row(node, runs[i].id, &ret[n], &ret_errs[i]);
+        if (rc == 0 && look_ahead(node, &runs[i], &ret[n], &ret_errs[i]) == 0)
+            n++;
+        else if (rc == 0)
+            catalog_workspace_free(&ret[n]);
     }
-    return rc;
+    return n;
 }
 
 static int describe(struct node *node, const struct catalog_run *runs, size_t count,
                     const struct catalog_workspace *rows, size_t row_count, json_t **ret,
-                    struct err *err)
+                    const struct err *errs, struct err *err)
 {
     cleanup_free json_t **documents = calloc(row_count + 1, sizeof *documents);
     cleanup_free struct err *failures = calloc(row_count + 1, sizeof *failures);
@@ -46,7 +48,7 @@ static int describe(struct node *node, const struct catalog_run *runs, size_t co
     int rc = workspace_json_each(node, rows, row_count, documents, failures, err);
     size_t n = 0;
     for (size_t i = 0; i < count && rc == 0; i++) {
-        if (!runs[i].volume)
+        if (!runs[i].volume || errs[i].code != ERR_NONE)
             continue;
         /* One that cannot be looked at has no document, as one without a volume (I9). */
         ret[i] = documents[n++];
@@ -56,15 +58,13 @@ static int describe(struct node *node, const struct catalog_run *runs, size_t co
 }
 
 int run_volume_json_each(struct node *node, const struct catalog_run *runs, size_t count,
-                         json_t **ret, struct err *err)
+                         json_t **ret, struct err *ret_errs, struct err *err)
 {
     cleanup_free struct catalog_workspace *rows = calloc(count + 1, sizeof *rows);
-    size_t row_count = 0;
     if (!rows)
         return err_errno(err, ENOMEM, "cannot look at the volumes of runs");
-    int rc = read_rows(node, runs, count, rows, &row_count, err);
-    if (rc == 0 && row_count > 0)
-        rc = describe(node, runs, count, rows, row_count, ret, err);
+    size_t row_count = read_rows(node, runs, count, rows, ret_errs);
+    int rc = row_count > 0 ? describe(node, runs, count, rows, row_count, ret, ret_errs, err) : 0;
     for (size_t i = 0; i < row_count; i++)
         catalog_workspace_free(&rows[i]);
     return rc;

@@ -291,6 +291,33 @@ static void test_document_with_damaged_config(void **state)
     catalog_run_free(&run);
 }
 
+/* Between the list and the look at each. */
+static void test_documents_of_a_run_that_was_removed(void **state)
+{
+    struct run_world *world = *state;
+    run_world_create(world, "r1");
+    struct catalog_run runs[3] = {{0}};
+    json_t *documents[3] = {NULL};
+    struct err failures[3] = {ERR_INIT, ERR_INIT, ERR_INIT};
+    struct err err = ERR_INIT;
+    assert_int_equal(catalog_run_get(world->node->catalog, "r1", &runs[0], NULL), 0);
+    runs[1] = runs[0];
+    runs[1].id = (char *)"gone";
+    runs[1].volume = (char *)"v-gone";
+    runs[2] = runs[0]; /* there, and its volume's row is not */
+    runs[2].volume = (char *)"v-gone";
+    assert_int_equal(run_json_each(world->node, runs, 3, documents, failures, &err), 0);
+    assert_non_null(documents[0]);
+    assert_null(documents[1]);
+    assert_int_equal(failures[1].code, ERR_NONE);
+    assert_null(documents[2]);
+    assert_int_equal(failures[2].code, ERR_NOT_FOUND);
+    assert_null(run_json(world->node, &runs[1], &err));
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    json_decref(documents[0]);
+    catalog_run_free(&runs[0]);
+}
+
 #define world_test(fn) cmocka_unit_test_setup_teardown(fn, setup, run_world_teardown)
 
 int main(void)
@@ -307,6 +334,7 @@ int main(void)
         world_test(test_left_over_removal),
         world_test(test_left_over_removal_in_use),
         world_test(test_document_with_damaged_config),
+        world_test(test_documents_of_a_run_that_was_removed),
 #ifdef VARVE_FAULT_POINTS
         world_test(test_ready_run_with_a_job),
         world_test(test_creations_with_jobs_are_left_alone),
