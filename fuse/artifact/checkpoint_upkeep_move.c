@@ -76,8 +76,10 @@ static int plan(struct checkpoint_making *making, struct err *err)
 {
     struct checkpoint_upkeep *upkeep = making->upkeep;
     const struct checkpoint *parent = making->write->parent;
-    struct upkeep_packs packs = {
-        .uses = upkeep->uses, .root = checkpoint_root_of(parent), .full = making->pack_bytes};
+    struct upkeep_packs packs = {.uses = upkeep->uses,
+                                 .root = checkpoint_root_of(parent),
+                                 .full = making->pack_bytes,
+                                 .shift = upkeep->shift};
     packs.packs = checkpoint_packs_of(parent, &packs.count);
     upkeep->planned = true;
     if (!has_room(making->write->temp_fd)) {
