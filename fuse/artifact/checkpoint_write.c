@@ -70,8 +70,8 @@ static int begin(const struct checkpoint_write *write, const struct checkpoint_s
         options.pack_bytes = write->pack_bytes;
     if (write->parent)
         options.others = checkpoint_packs_of(write->parent, &options.other_count);
-    if (write->avoid)
-        options.avoid = checkpoint_packs_of(write->avoid, &options.avoid_count);
+    if (write->fresh)
+        options.fresh = (uint32_t)(write->config.generation % UINT32_MAX) + 1;
     int rc = pack_writer_new(&options, &making->packs, err);
     making->pack_bytes = options.pack_bytes;
     if (rc == 0)

@@ -75,7 +75,8 @@ struct checkpoint_write {
     void *choose_arg;
     struct checkpoint *parent;  /* in the same repository; NULL: none */
     const struct digest *after; /* the checkpoint before, when that is not `parent`; NULL: it is */
-    const struct checkpoint *avoid; /* lost or damaged: none of its packs is believed; NULL */
+    bool fresh; /* no pack of one of the volume's checkpoints before is believed: each is another
+                   one for the config's generation */
     int temp_fd;
     const struct hmac_key *key;      /* NULL: not signed */
     struct checkpoint_config config; /* as it will be, without size, root, parent; borrowed */

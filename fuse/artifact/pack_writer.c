@@ -16,7 +16,8 @@ enum {
     READ_BYTES = 256 * 1024,
 };
 
-/* The bytes of a filler: a skippable frame that says how many came to nothing before it. */
+/* The bytes of a filler: a skippable frame with a number, of which there are FILLER_TRIES for each
+ * `fresh`. */
 struct filler {
     uint32_t magic;
     uint32_t len;
@@ -223,9 +224,6 @@ static enum likeness compare(const struct pack_writer *writer, const struct dige
     enum likeness likeness = NEW_PACK;
     const struct pack *lists[] = {writer->options.others, writer->packs};
     const size_t counts[] = {writer->options.other_count, writer->pack_count};
-    for (size_t i = 0; i < writer->options.avoid_count; i++)
-        if (ids_are_alike(writer, &writer->options.avoid[i].digest, digest))
-            return TAKEN_PACK;
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
         for (size_t j = 0; j < counts[i]; j++) {
             if (digest_equal(&lists[i][j].digest, digest))
@@ -273,7 +271,8 @@ static int fill(struct pack_writer *writer, uint64_t size, uint32_t number, stru
     return rc == 0 ? hash_again(writer, ret->size, &ret->digest, err) : rc;
 }
 
-/* Its digest, with a filler when another pack's begins with the same digits. Returns 1 when the
+/* Its digest, with a filler when another pack's begins with the same digits or none is to be
+ * believed. Returns 1 when the
  * pack is new, 0 when it is there. */
 static int settle(struct pack_writer *writer, struct pack *ret, struct err *err)
 {
@@ -282,11 +281,12 @@ static int settle(struct pack_writer *writer, struct pack *ret, struct err *err)
     int rc = digest_stream_finish(&writer->stream, &pack.digest, err);
     digest_stream_free(&writer->stream);
     if (rc == 0)
-        likeness = compare(writer, &pack.digest);
+        likeness = writer->options.fresh ? TAKEN_PACK : compare(writer, &pack.digest);
+    const uint32_t first = writer->options.fresh * FILLER_TRIES;
     for (uint32_t i = 0; rc == 0 && likeness == TAKEN_PACK; i++) {
         if (i == FILLER_TRIES)
             return err_fail(err, ERR_INTERNAL, "no digits are left for a pack's name");
-        rc = fill(writer, writer->size, i, &pack, err);
+        rc = fill(writer, writer->size, first + i, &pack, err);
         if (rc == 0)
             likeness = compare(writer, &pack.digest);
     }

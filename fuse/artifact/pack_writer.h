@@ -14,8 +14,8 @@
  * A pack that is, byte by byte, one of those that the writer is told of is not sent again and no
  * new pack: places name the other one. Two different packs whose digests begin with the same
  * VOLUME_PACK_ID bytes would make places ambiguous: the later one gets a skippable frame of zstd at
- * its end (docs/FORMAT.md), and so does one that is to be avoided, as the remote would take it for
- * one that it has. The same input makes the same packs.
+ * its end (docs/FORMAT.md), and so does each where none that the remote has is believed (`fresh`).
+ * The same input makes the same packs.
  *
  * Limits: PACK_WRITER_SENDING + 1 packs in temporary files, each of at most `pack_bytes` and what
  * was added last; memory for the digests of all packs, and nothing else that grows. No room for a
@@ -59,8 +59,8 @@ struct pack_writer_options {
     uint64_t pack_bytes;       /* a pack is full when it has as many */
     const struct pack *others; /* packs whose first digits are taken */
     size_t other_count;
-    const struct pack *avoid; /* the same, and a new pack is none of them either, byte by byte */
-    size_t avoid_count;
+    uint32_t fresh;   /* 0; else no pack is one that a writer with another number has made, byte by
+                         byte, so none that the remote has from before is believed */
     unsigned id_bits; /* 0: all; fewer of the first ones are compared where a test wants packs to
                          be alike */
     remote_progress progress; /* NULL: nobody can ask for the end; called by several threads */

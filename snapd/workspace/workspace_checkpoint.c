@@ -131,7 +131,6 @@ static void free_work(struct checkpoint_work *work)
     if (work->attached)
         detach(work);
     checkpoint_free(work->parent);
-    checkpoint_free(work->avoid);
     checkpoint_head_free(&work->heads);
     checkpoint_written_free(&work->written);
     checkpoint_config_free(&work->config);

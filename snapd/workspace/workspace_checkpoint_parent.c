@@ -38,12 +38,11 @@ static int check_again(struct checkpoint_work *work, const struct digest *digest
                                                     work->node->remote->url, err);
 }
 
-/* What cannot be the parent any more; none of its packs is believed. */
+/* What cannot be the parent any more. */
 static void set_lost(struct checkpoint_work *work, const struct err *why)
 {
     note_lost(work, checkpoint_digest(work->parent), why);
-    checkpoint_free(work->avoid);
-    work->avoid = steal_ptr(work->parent);
+    checkpoint_free(steal_ptr(work->parent));
 }
 
 /* 1 with the parent, 0: it is lost. */

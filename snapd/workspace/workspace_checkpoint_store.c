@@ -232,7 +232,7 @@ int checkpoint_work_store(struct checkpoint_work *work, struct err *err)
                                            .choose_arg = work,
                                            .parent = work->parent,
                                            .after = work->has_before ? &work->before : NULL,
-                                           .avoid = work->avoid,
+                                           .fresh = work->lost_count > 0,
                                            .always = is_news(work),
                                            .ret_parent_lost = &work->parent_failed,
                                            .temp_fd = work->node->temp_fd,

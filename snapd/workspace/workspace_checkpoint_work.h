@@ -34,9 +34,8 @@ struct checkpoint_work {
     struct digest before;                         /* the checkpoint before it; mostly `parent` */
     struct digest lost[CHECKPOINT_WORK_LOST_MAX]; /* what cannot be the parent any more */
     size_t lost_count;
-    struct err why_lost;      /* of the first of them */
-    struct checkpoint *avoid; /* one of them that could be opened; NULL */
-    bool parent_failed;       /* while it was read */
+    struct err why_lost; /* of the first of them */
+    bool parent_failed;  /* while it was read */
     struct checkpoint_heads heads;
     bool diverged;
     bool attached; /* by this job, which is to detach it */

@@ -172,6 +172,23 @@ def test_parent_lost(scratch):
         site.unmount()
 
 
+def test_index_and_pack_lost(scratch):
+    """Nobody can read which packs the lost one had, and none of them is named again: the same bytes make others."""
+    registry = scratch.registry()
+    node = scratch.node("n1", remote=registry.url).start()
+    site = VolumeSite(node, size=64 * MIB)
+    change(site.path, 1, files=5, size=30_000)
+    site.unmount()
+    made = checkpoint(node)
+    damage_leaf(registry, made)
+    lose_index(registry, made)
+    registry.stop()
+    registry.start()
+    reply = checkpoint(node)
+    check_equal((reply["parent_lost"], reply["parent"]), (True, made["checkpoint"]), "what is stored anew")
+    check_equal(checkpoint(node, "w", "--durability", "verified")["durability"], "verified", "durability")
+
+
 def test_parent_lost_of_what_is_absent(scratch):
     """Of a volume that is not all here: on what it was made of where that is whole, else told."""
     registry = scratch.registry()
