@@ -5,6 +5,7 @@
 #include "id.h"
 #include "workspace_checkpoint.h"
 #include "workspace_consistency.h"
+#include "workspace_view.h"
 
 #include <string.h>
 
@@ -41,7 +42,9 @@ int api_checkpoints_create(struct api_request *request, struct api_reply *reply,
     struct workspace_stillness ignored;
     char object[OBJECT_MAX];
     cleanup_json json_t *params = NULL;
-    int rc = id_check(request->arg, "workspace name", err);
+    int rc = workspace_name_check(request->arg, err);
+    if (rc == 0)
+        rc = workspace_view_check_checkpoint(request->arg, err);
     if (rc == 0)
         rc = api_request_params(request, members, ARRAY_SIZE(members), &params, err);
     if (rc == 0)

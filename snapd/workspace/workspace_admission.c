@@ -55,21 +55,25 @@ int workspace_admission_check(const struct workspace_admission *admission, struc
     return rc;
 }
 
+uint64_t workspace_admission_need(struct node *node, const char *view_of, uint64_t size)
+{
+    struct err ignored = ERR_INIT;
+    uint64_t recorded;
+    uint64_t source;
+    if (!view_of || volumes_record(node->volumes, view_of, &recorded, &source, &ignored) < 0)
+        return size;
+    return source < size ? source : size;
+}
+
 /* How much a volume may still grow; all of it when that cannot be seen. Nothing of it is a worker's
  * word: one that claims a larger size would take the room of all others, and one that claims to
  * have written more would give theirs away. */
 static uint64_t unwritten_of(struct node *node, const struct catalog_volume *volume)
 {
     struct err failure = ERR_INIT;
-    uint64_t size = (uint64_t)volume->size;
+    uint64_t size = workspace_admission_need(node, volume->view_of, (uint64_t)volume->size);
     uint64_t recorded;
     uint64_t stored;
-    uint64_t source;
-    /* What it shows is on this disk: it is as much again at most, whatever its size. */
-    if (volume->view_of &&
-        volumes_record(node->volumes, volume->view_of, &recorded, &source, &failure) == 0 &&
-        source < size)
-        size = source;
     if (volumes_record(node->volumes, volume->id, &recorded, &stored, &failure) < 0)
         return size;
     return stored < size ? size - stored : 0;

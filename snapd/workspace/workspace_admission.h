@@ -23,7 +23,11 @@ struct workspace_admission {
 /* ERR_NO_SPACE, with the numbers and what to do, when it is too much. */
 int workspace_admission_check(const struct workspace_admission *admission, struct err *err);
 
-/* The same for this node as it is now. What was admitted counts until the release, which follows
- * when a row speaks of it. */
+/* What a volume of this size may take on the disk. One that shows an epoch of another (its ID, or
+ * NULL) takes at most as much as that has stored here. */
+uint64_t workspace_admission_need(struct node *node, const char *view_of, uint64_t size);
+
+/* workspace_admission_check() for this node as it is now. What was admitted counts until the
+ * release, which follows when a row speaks of it. */
 int workspace_admission_reserve(struct node *node, uint64_t wanted, struct err *err);
 void workspace_admission_release(struct node *node, uint64_t wanted);

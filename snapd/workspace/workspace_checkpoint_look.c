@@ -2,12 +2,15 @@
 #include "workspace_checkpoint_work.h"
 
 #include "workspace_token.h"
+#include "workspace_view.h"
 
 #include <string.h>
 
 static int check_state(const struct catalog_workspace *row, struct err *err)
 {
     int rc = workspace_check_whole(row, err);
+    if (rc == 0)
+        rc = workspace_view_check_checkpoint(row->name, err);
     if (rc < 0)
         return rc;
     if (row->volume.state != CATALOG_VOLUME_FENCED && row->volume.state != CATALOG_VOLUME_DETACHING)

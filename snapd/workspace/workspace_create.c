@@ -77,7 +77,8 @@ static int record(struct job *job, const struct workspace_creation *request, str
         .size = (int64_t)request->size,
         .job_id = (char *)job_id(job),
         .view_of = (char *)request->view_of};
-    int rc = workspace_admission_reserve(node, request->size, err);
+    const uint64_t need = workspace_admission_need(node, request->view_of, request->size);
+    int rc = workspace_admission_reserve(node, need, err);
     if (rc < 0)
         return err_wrap(err, rc, "workspace %s is not made", request->name);
     rc = catalog_begin(node->catalog, err);
@@ -89,7 +90,7 @@ static int record(struct job *job, const struct workspace_creation *request, str
             rc = workspace_token_set(node, request->name, request->volume, request->token, err);
         rc = catalog_end(node->catalog, rc, err);
     }
-    workspace_admission_release(node, request->size);
+    workspace_admission_release(node, need);
     return rc == 0 ? FAULT_POINT("workspace.create-recorded", err) : rc;
 }
 

@@ -5,6 +5,7 @@
 #include "cleanup.h"
 #include "id.h"
 #include "workspace_line.h"
+#include "workspace_now.h"
 
 #include <string.h>
 
@@ -97,6 +98,15 @@ static int find_digits(const struct node *node, const char *volume, const char *
     return rc;
 }
 
+static int fail_now(const char *text, struct err *err)
+{
+    int rc =
+        err_fail(err, ERR_INVALID,
+                 "'%.100s' is no checkpoint: what a workspace is now can be looked at alone", text);
+    err_hint(err, "make a checkpoint of it first with `varve workspace checkpoint NAME`");
+    return rc;
+}
+
 static int find_checkpoint(const struct node *node, const char *volume, const char *text,
                            struct catalog_checkpoint *ret, struct err *err)
 {
@@ -108,6 +118,8 @@ static int find_checkpoint(const struct node *node, const char *volume, const ch
         return catalog_checkpoint_find(node->catalog, volume, generation, ret, err);
     if (len >= DIGITS_MIN && len <= DIGEST_HEX_LEN && strspn(digits, hex) == len)
         return find_digits(node, volume, digits, ret, err);
+    if (strncmp(text, WORKSPACE_NOW_WORD, strlen(WORKSPACE_NOW_WORD)) == 0)
+        return fail_now(text, err);
     int rc = err_fail(err, ERR_INVALID, "'%.100s' is no checkpoint", text);
     err_hint(err, "name a generation, such as 3, or the digits of a digest, 6 or more; `varve "
                   "workspace history` lists both");

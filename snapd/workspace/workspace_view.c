@@ -45,6 +45,16 @@ int workspace_name_check(const char *name, struct err *err)
                      : err_errno(err, ENOMEM, "cannot check a name");
 }
 
+int workspace_view_check_checkpoint(const char *name, struct err *err)
+{
+    if (!workspace_is_view(name))
+        return 0;
+    int rc = err_fail(err, ERR_INVALID, "%.100s is a view, of which no checkpoint is made", name);
+    err_hint(err, "make one of the workspace that it shows: `varve workspace checkpoint %.*s`",
+             (int)strcspn(name, "@"), name);
+    return rc;
+}
+
 int workspace_view_find(const struct node *node, const char *name, const char *checkpoint,
                         char **ret_name, char **ret_from, struct err *err)
 {
@@ -84,26 +94,41 @@ int workspace_view_drop(struct node *node, const char *name, struct err *err)
     return rc == 0 ? workspace_discard(node, &row, NULL, err) : rc;
 }
 
-/* A view that is not mounted is of no use to anybody. */
-static void undo(struct node *node, const char *name, const struct err *cause)
+/* A view that is not mounted is of no use to anybody. A job that is cancelled while it waits for
+ * the name has not got that; it is waited for once more, by work that nobody but the daemon ends.
+ */
+static int undo(struct job *job, const char *name, bool claimed, struct err *err)
 {
-    struct err failure = ERR_INIT;
+    struct node *node = job_node(job);
+    cleanup_catalog_workspace struct catalog_workspace row = {0};
+    cleanup_workspace_claim struct workspace_claim claim = {0};
     cleanup_wait_stop struct wait_stop nobody = {.ask = NULL};
     wait_stop_begin(&nobody);
-    if (cause->code != ERR_INTERRUPTED && workspace_view_drop(node, name, &failure) < 0)
-        log_event(LOG_WARN, "workspace-not-undone", "workspace", name, "error", failure.text, NULL);
+    if (!claimed) {
+        int rc = workspace_claim_wait(node->workspaces, name, job_stop_undo, job, err);
+        if (rc < 0)
+            return rc;
+        claim = (struct workspace_claim){.workspaces = node->workspaces, .name = name};
+        rc = workspace_find(node, name, &row, err);
+        if (rc <= 0 || row.wanted) /* somebody else has mounted it meanwhile */
+            return rc < 0 ? rc : 0;
+    }
+    return workspace_view_drop(node, name, err);
 }
 
 int workspace_view_mount(struct job *job, const char *name, const char *path, bool fresh,
                          struct err *err)
 {
+    struct err failure = ERR_INIT;
+    struct err why = ERR_INIT;
     cleanup_workspace_claim struct workspace_claim claim = {0};
-    int rc = workspace_job_claim(job, name, &claim, err);
+    int rc = workspace_job_claim(job, name, &claim, &why);
     if (rc == 0)
-        rc = workspace_mount_at(job, name, path, true, err);
-    if (rc < 0 && err && claim.workspaces && (fresh || job_is_repeated(job)))
-        undo(job_node(job), name, err);
-    return rc;
+        rc = workspace_mount_at(job, name, path, true, &why);
+    if (rc < 0 && why.code != ERR_INTERRUPTED && (fresh || job_is_repeated(job)) &&
+        undo(job, name, claim.workspaces != NULL, &failure) < 0)
+        log_event(LOG_WARN, "workspace-not-undone", "workspace", name, "error", failure.text, NULL);
+    return err_pass(err, rc, &why);
 }
 
 /* A workspace that was removed may have left a view, and another one of its name have a checkpoint

@@ -19,6 +19,8 @@ extern const struct job_kind workspace_view_job;
 /* "NAME", or of a view "NAME@GENERATION" or "NAME@now-" and six hex digits. ERR_INVALID. */
 int workspace_name_check(const char *name, struct err *err);
 bool workspace_is_view(const char *name);
+/* ERR_INVALID of a view: checkpoints are made of what it shows. */
+int workspace_view_check_checkpoint(const char *name, struct err *err);
 /* The name of the view of a workspace's checkpoint, and what it is made of (workspace_fork.h's
  * `from`). The caller frees both. */
 int workspace_view_find(const struct node *node, const char *name, const char *checkpoint,

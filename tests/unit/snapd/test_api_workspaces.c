@@ -128,6 +128,8 @@ static void test_refused_names_and_bodies(void **state)
         {"lacks 'checkpoint'", "/v1/workspaces/one/rollback", "{'kill':true}"},
         {"'kill'", "/v1/workspaces/one/rollback", "{'checkpoint':'1','kill':1}"},
         {"'signal'", "/v1/workspaces/one/rollback", "{'checkpoint':'1','signal':9}"},
+        {"is a view", "/v1/workspaces/one@now-0123ab/checkpoints", NULL},
+        {"is a view", "/v1/workspaces/one@3/checkpoints", NULL},
         {"JSON", "/v1/workspaces", "{'name':"},
         {"", "/v1/workspaces", "[]"},
         {"", "/v1/workspaces/one/mount", NULL},

@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "workspace_admission.h"
@@ -101,6 +102,29 @@ static void test_what_is_stored_counts_no_more(void **state)
     assert_non_null(strstr(err.text, "0 bytes that volumes"));
 }
 
+/* What a view shows is on the disk: it is as much again at most, whatever the size. */
+static void test_a_view_takes_what_its_source_has(void **state)
+{
+    struct workspace_world *world = *state;
+    char params[60];
+    struct statvfs fs;
+    world->node->volume.overcommit = 6;
+    assert_int_equal(fstatvfs(world->node->volumes_fd, &fs), 0);
+    const uint64_t size = 4 * (uint64_t)fs.f_bavail * fs.f_frsize; /* not twice */
+    snprintf(params, sizeof params, "{'size': %llu}", (unsigned long long)size);
+    workspace_world_do(world, "workspace.create", "w", params);
+    workspace_world_do(world, "workspace.mount", "w", "{'path': '%s'}");
+    fake_volumes_only()->local = 5000;
+    const char *id = fake_volumes_only()->id;
+    assert_int_equal(workspace_admission_need(world->node, id, size), 5000);
+    assert_int_equal(workspace_admission_need(world->node, id, 4000), 4000);
+    assert_int_equal(workspace_admission_need(world->node, NULL, size), size);
+    /* It is admitted, and then these volumes cannot be cut. */
+    workspace_world_fails(world, "workspace.now", "x", "{'workspace': 'w', 'path': '%s'}",
+                          ERR_UNSUPPORTED, "know no checkpoints");
+    assert_int_equal(*pending(world), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +132,7 @@ int main(void)
         cmocka_unit_test(test_the_numbers_are_named),
         with_workspaces(test_what_is_under_way_counts),
         with_workspaces(test_what_is_stored_counts_no_more),
+        with_workspaces(test_a_view_takes_what_its_source_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

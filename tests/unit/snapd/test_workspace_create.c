@@ -3,6 +3,7 @@
 #include "catalog_workspace.h"
 #include "cleanup.h"
 #include "json_doc.h"
+#include "workspace_fork.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -125,6 +126,21 @@ static void test_a_kill_anywhere(void **state)
     }
 }
 
+/* What can be looked at alone is nothing to stand on. */
+static void test_no_fork_of_a_view(void **state)
+{
+    struct workspace_world *world = *state;
+    static const char *const from[] = {"w@now-0123ab", "w@now"};
+    workspace_world_do(world, "workspace.create", "w", "{}");
+    for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
+        struct err err = ERR_INIT;
+        struct workspace_source source = {NULL};
+        assert_true(workspace_source_find(world->node, from[i], &source, &err) < 0);
+        assert_int_equal(err.code, ERR_INVALID);
+        assert_non_null(strstr(err.text, "can be looked at alone"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +151,7 @@ int main(void)
         with_workspaces(test_a_failure_leaves_nothing),
         with_workspaces(test_what_could_not_be_undone),
         with_workspaces(test_a_kill_anywhere),
+        with_workspaces(test_no_fork_of_a_view),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "id.h"
 #include "recover.h"
 #include "workspace.h"
+#include "workspace_now.h"
 #include "workspace_recover.h"
 
 #include <fcntl.h>
@@ -15,13 +16,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static const struct job_kind *const kinds[] = {&workspace_create_job,
-                                               &workspace_mount_job,
-                                               &workspace_unmount_job,
-                                               &workspace_abandon_job,
-                                               &workspace_resize_job,
-                                               &workspace_rm_job,
-                                               &recover_job};
+static const struct job_kind *const kinds[] = {
+    &workspace_create_job, &workspace_mount_job, &workspace_unmount_job, &workspace_abandon_job,
+    &workspace_resize_job, &workspace_rm_job,    &workspace_now_job,     &recover_job};
 
 void workspace_world_open(struct workspace_world *world)
 {
