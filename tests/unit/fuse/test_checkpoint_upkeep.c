@@ -423,8 +423,6 @@ int main(void)
         with_site(it_is_cancelled),       with_site(nothing_changed),
         with_site(many_leaves),           with_site(named_from_everywhere),
         with_site(little_is_read),
-        with_site(the_same_few_mib),
-        with_site(the_same_few_mib_in_small_packs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
