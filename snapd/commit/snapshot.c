@@ -326,7 +326,7 @@ static void take_back(struct creation *creation)
 /* The caller holds the run's lock. */
 static int create_locked(struct creation *creation, struct err *err)
 {
-    int rc = run_settle(creation->node, creation->run, job_stop, creation->job, err);
+    int rc = run_settle(creation->node, creation->run, false, job_stop, creation->job, err);
     if (rc == 0)
         rc = get_base(creation, err);
     if (rc == 0)

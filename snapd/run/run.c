@@ -54,7 +54,7 @@ static int settle_held(struct node *node, const char *id, struct err *err)
     return rc < 0 ? err_pass(err, rc, &failure) : 0;
 }
 
-int run_settle(struct node *node, const char *id, convert_stop *stop, void *stop_arg,
+int run_settle(struct node *node, const char *id, bool renew, convert_stop *stop, void *stop_arg,
                struct err *err)
 {
     cleanup_catalog_run struct catalog_run run = {0};
@@ -63,7 +63,7 @@ int run_settle(struct node *node, const char *id, convert_stop *stop, void *stop
     if (rc == 0)
         rc = run_volume_claim(node, &run, stop, stop_arg, &claim, err);
     if (rc == 0 && run.volume && run.state == CATALOG_RUN_READY)
-        rc = run_volume_up(node, &run, false, err);
+        rc = run_volume_up(node, &run, renew, err);
     return rc == 0 ? settle_held(node, id, err) : rc;
 }
 

@@ -69,9 +69,10 @@ int run_lock_check(struct node *node, const char *id, struct err *err);
 
 /* Finishes an exchange of the run's writable layer that was published and has no place yet
  * (run_switch.h), so that row and writable layer are what the run is; of a run on a volume that is
- * mounted first when it isn't. For the holder of the lock, before he looks at either. `stop` (may
- * be NULL) ends a wait for who mends the volume. */
-int run_settle(struct node *node, const char *id, convert_stop *stop, void *stop_arg,
+ * mounted first when it isn't. For the holder of the lock, before he looks at either. `renew`: one
+ * whose volume was fenced is mounted anew, as it is to be written to. `stop` (may be NULL) ends a
+ * wait for who mends the volume. */
+int run_settle(struct node *node, const char *id, bool renew, convert_stop *stop, void *stop_arg,
                struct err *err);
 
 /* Opens the upper directory, wherever it is (run_place.h). Returns a descriptor or -errno. */

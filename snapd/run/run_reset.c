@@ -33,7 +33,7 @@ static int reset_locked(struct job *job, const char *id, struct err *err)
     struct node *node = job_node(job);
     cleanup_catalog_run struct catalog_run run = {0};
     cleanup_fd int lock = run_lock_idle(node, id, err);
-    int rc = lock < 0 ? lock : run_settle(node, id, job_stop, job, err);
+    int rc = lock < 0 ? lock : run_settle(node, id, true, job_stop, job, err);
     if (rc == 0)
         rc = catalog_run_get(node->catalog, id, &run, err);
     if (rc == 0)

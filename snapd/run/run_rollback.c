@@ -131,7 +131,7 @@ static int roll_back_locked(struct rollback *rollback, const char *digest, struc
 {
     struct node *node = rollback->node;
     cleanup_catalog_run struct catalog_run run = {0};
-    int rc = run_settle(node, rollback->id, job_stop, rollback->job, err);
+    int rc = run_settle(node, rollback->id, true, job_stop, rollback->job, err);
     if (rc == 0)
         rc = catalog_run_get(node->catalog, rollback->id, &run, err);
     if (rc == 0)

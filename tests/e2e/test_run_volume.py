@@ -390,6 +390,20 @@ def test_fenced(scratch):
     check_agreement(node)
 
 
+def test_reset_of_a_fenced_run(scratch):
+    """It writes to the volume, so it mounts it anew first."""
+    node, ballast = full_disk(scratch, "1s")
+    writer = start_filling(node)
+    wait_for(lambda: inspect(node)["state"] == "fenced" and inspect(node)["volume"]["incident"], 120, "the fence")
+    check(writer.wait(120) != 0, "the writer went on")
+    os.unlink(ballast)
+    node.ok("run", "reset", "r")
+    check_equal((inspect(node)["state"], os.listdir(inspect(node)["rootfs"])), ("ready", ["etc"]), "after the reset")
+    write(node, "later")
+    check_agreement(node)
+    node.ok("run", "rm", "r")
+
+
 def test_no_room_for_it(scratch):
     node = scratch.node(config="[volume]\novercommit = 1\n").start()
     template(scratch, node)
