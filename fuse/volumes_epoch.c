@@ -319,7 +319,8 @@ void volumes_epoch_leave(struct volumes_epoch *epoch)
     close_fds(epoch);
 }
 
-int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t token, struct err *err)
+int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t token, int wait_ms,
+                          struct err *err)
 {
     int rc = 0;
     bool lost;
@@ -329,8 +330,8 @@ int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t toke
     int slot = is_over(volumes, volume) ? -1 : find_token(volume->live.header, token);
     if (slot >= 0)
         rc = worker_client_release(volumes->workers_fd, id,
-                                   atomic_load(&volume->live.header->slots[slot].number),
-                                   VOLUMES_STEP_MS, err);
+                                   atomic_load(&volume->live.header->slots[slot].number), wait_ms,
+                                   err);
     if (slot >= 0 && rc == 0)
         rc = empty_slots(volume, &volume->live, err);
     volume_unpin(volumes, volume);

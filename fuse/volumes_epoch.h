@@ -74,8 +74,9 @@ int volumes_epoch_open(struct volumes *volumes, const char *id, uint64_t token,
 /* Frees, and leaves the epoch open. Harmless on one that is all zeros. */
 void volumes_epoch_leave(struct volumes_epoch *epoch);
 /* Ends the epoch of a token. One that is not open, or of a volume that is not attached, is no
- * failure. */
-int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t token, struct err *err);
+ * failure. ERR_UNREACHABLE: the worker has not answered within `wait_ms`; it may end it later. */
+int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t token, int wait_ms,
+                          struct err *err);
 /* The tokens of all that is open for views; returns how many. */
 unsigned volumes_epoch_views(struct volumes *volumes, const char *id,
                              uint64_t ret_tokens[LIVE_MAP_SLOTS]);

@@ -9,6 +9,8 @@
 #include <string.h>
 
 enum {
+    RELEASE_MS = 15000,         /* for an answer of the worker, which may have to be replaced */
+    SWEEP_MS = 500,             /* the same where all other volumes wait, and it is repeated */
     LOOKS_BETWEEN_ASKS = 4096,  /* chunks */
     EXT4_UUID_AT = 1024 + 0x68, /* s_uuid, in the first block of the volume */
 };
@@ -114,18 +116,20 @@ bool workspace_epoch_lives(struct node *node, const struct catalog_volume *view)
     return rc == 0 || (why.code != ERR_NOT_FOUND && why.code != ERR_CONFLICT);
 }
 
-static void end_epoch(struct node *node, const char *source, uint64_t token)
+static int end_epoch(struct node *node, const char *source, uint64_t token, int wait_ms)
 {
     struct err why = ERR_INIT;
-    if (volumes_epoch_release(node->volumes, source, token, &why) < 0)
+    int rc = volumes_epoch_release(node->volumes, source, token, wait_ms, &why);
+    if (rc < 0)
         log_event(LOG_WARN, "epoch-not-ended", "volume", source, "why", why.text, NULL);
+    return rc;
 }
 
 void workspace_epoch_release(struct node *node, const char *view)
 {
     cleanup_catalog_volume struct catalog_volume row = {0};
     if (catalog_volume_get(node->catalog, view, &row, NULL) == 0 && row.view_of)
-        end_epoch(node, row.view_of, workspace_epoch_token(view));
+        (void)end_epoch(node, row.view_of, workspace_epoch_token(view), RELEASE_MS);
 }
 
 static bool is_of_nobody(struct node *node, const char *source, const char *view)
@@ -142,7 +146,8 @@ void workspace_epoch_sweep(struct node *node, const char *source)
     uint64_t tokens[LIVE_MAP_SLOTS];
     char view[VOLUME_ID_LEN + 1];
     unsigned count = volumes_epoch_views(node->volumes, source, tokens);
-    for (unsigned i = 0; i < count; i++)
+    int rc = 0;
+    for (unsigned i = 0; i < count && rc == 0; i++)
         if (!view_of_token(tokens[i], view) || is_of_nobody(node, source, view))
-            end_epoch(node, source, tokens[i]);
+            rc = end_epoch(node, source, tokens[i], SWEEP_MS);
 }

@@ -14,10 +14,14 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    RELEASE_MS = 15000,
+};
 #define BEFORE "written before the cut, and synced by it...."
 #define AFTER  "written after the cut; not to be seen there."
 
@@ -337,13 +341,35 @@ static void test_views_beside_a_checkpoint(void **state)
         if (token == 10)
             put(site, AFTER, true);
         volumes_epoch_leave(&seen);
-        site_ok(volumes_epoch_release(site->volumes, SITE_ID, token, &err), &err);
+        site_ok(volumes_epoch_release(site->volumes, SITE_ID, token, RELEASE_MS, &err), &err);
         site_ok(volumes_epoch_is_whole(site->volumes, SITE_ID, &own, &err), &err);
     }
     struct seen seen = look(&own);
     assert_true(seen.before >= 4000);
     assert_int_equal(seen.after, 0);
     volumes_epoch_end(site->volumes, SITE_ID, &own);
+    site_unmount_and_detach(site);
+}
+
+/* Who has others to look after is not kept, and does it again. */
+static void test_a_silent_worker_keeps_no_release(void **state)
+{
+    struct volumes_site *site = *state;
+    struct err err = ERR_INIT;
+    site_attach_and_mount(site);
+    struct volumes_epoch seen = view(site, 10);
+    pid_t worker = site_status(site).worker;
+    assert_true(worker > 0);
+    assert_int_equal(kill(worker, SIGSTOP), 0);
+    int64_t begun = clock_now_ms();
+    int rc = volumes_epoch_release(site->volumes, SITE_ID, 10, 100, &err);
+    int64_t took = clock_now_ms() - begun;
+    assert_int_equal(kill(worker, SIGCONT), 0);
+    assert_true(rc < 0);
+    assert_in_range(took, 90, 10000);
+    site_ok(volumes_epoch_release(site->volumes, SITE_ID, 10, RELEASE_MS, NULL), &err);
+    assert_int_equal(epoch_slot_find(site_live(site), seen.number), -1);
+    volumes_epoch_leave(&seen);
     site_unmount_and_detach(site);
 }
 
@@ -355,7 +381,8 @@ struct releasing {
 static void *release(void *arg)
 {
     const struct releasing *releasing = arg;
-    (void)volumes_epoch_release(releasing->site->volumes, SITE_ID, releasing->token, NULL);
+    (void)volumes_epoch_release(releasing->site->volumes, SITE_ID, releasing->token, RELEASE_MS,
+                                NULL);
     return NULL;
 }
 
@@ -487,6 +514,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tokens, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_what_was_left, site_setup, site_teardown),
         cmocka_unit_test_setup_teardown(test_views_beside_a_checkpoint, site_setup, site_teardown),
+        cmocka_unit_test_setup_teardown(test_a_silent_worker_keeps_no_release, site_setup,
+                                        site_teardown),
         cmocka_unit_test_setup_teardown(test_slots_are_given_back_by_one, site_setup,
                                         site_teardown),
         cmocka_unit_test_setup_teardown(test_another_parent, site_setup, site_teardown),

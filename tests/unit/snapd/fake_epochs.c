@@ -111,9 +111,10 @@ void volumes_epoch_leave(struct volumes_epoch *epoch)
     (void)epoch;
 }
 
-int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t token, struct err *err)
+int volumes_epoch_release(struct volumes *volumes, const char *id, uint64_t token, int wait_ms,
+                          struct err *err)
 {
-    (void)volumes, (void)id, (void)token, (void)err;
+    (void)volumes, (void)id, (void)token, (void)wait_ms, (void)err;
     return 0;
 }
 
