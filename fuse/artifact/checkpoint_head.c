@@ -123,8 +123,13 @@ static int look_at(const struct checkpoint_head_options *options, const struct c
     return rc < 0 ? rc : rc > 0 ? READ : LOST;
 }
 
-static void note(struct checkpoint_heads *heads, const struct checkpoint_head *found)
+static void note(const struct checkpoint_head_options *options, struct checkpoint_heads *heads,
+                 const struct checkpoint_head *found)
 {
+    if (options->own && digest_equal(options->own, &found->digest)) {
+        heads->own = *found;
+        heads->has_own = true;
+    }
     if (found->generation > heads->generation) {
         heads->generation = found->generation;
         heads->newest = found->tag;
@@ -153,7 +158,7 @@ static int look_at_some(const struct checkpoint_head_options *options,
         if (rc < 0)
             return rc;
         if (rc == READ) {
-            note(heads, &found);
+            note(options, heads, &found);
             return 0;
         }
         if (tags[i].generation > heads->generation &&

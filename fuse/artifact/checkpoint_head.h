@@ -49,9 +49,11 @@ struct checkpoint_heads {
     struct checkpoint_head head;
     bool has_writer;
     struct checkpoint_head writer; /* with the highest token, and of these the newest */
-    uint64_t generation;           /* the highest that a tag or an index says; 0: there is none */
-    struct checkpoint_tag newest;  /* which says so, above CHECKPOINT_HEAD_LOST_MAX */
-    struct checkpoint_tag *lost;   /* owned */
+    bool has_own; /* what options.own asks for is there, whether it is the head or not; then: */
+    struct checkpoint_head own;
+    uint64_t generation;          /* the highest that a tag or an index says; 0: there is none */
+    struct checkpoint_tag newest; /* which says so, above CHECKPOINT_HEAD_LOST_MAX */
+    struct checkpoint_tag *lost;  /* owned */
     size_t lost_count;
 };
 void checkpoint_head_free(struct checkpoint_heads *heads);
@@ -61,7 +63,8 @@ struct checkpoint_head_options {
     struct remote *remote; /* borrowed, as all here */
     const char *repository;
     const char *volume;
-    remote_progress stop; /* NULL */
+    const struct digest *own; /* one that whoever looks may have stored as his newest; NULL */
+    remote_progress stop;     /* NULL */
     void *stop_arg;
     /* Whether whoever looks takes it for what it says (its signature): 1, 0 it is lost, or -errno.
      * NULL: all. */

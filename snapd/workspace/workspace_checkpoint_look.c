@@ -110,28 +110,24 @@ int checkpoint_work_compare(struct checkpoint_work *work, const struct checkpoin
     return 0;
 }
 
-/* Whether the head is one that this node has stored and not recorded, as it was killed in between,
- * or nobody told it that it was stored. */
-static bool is_unrecorded(const struct checkpoint_work *work)
+/* One that this node has stored and not recorded, as it was killed in between, or nobody told it
+ * that it was stored. It is what the next one may build on, also when it diverged or somebody else
+ * has gone on since: what changed since its parent is still marked as changed. */
+static int record_own(struct checkpoint_work *work, struct err *err)
 {
-    struct digest_text digest = digest_format(&work->heads.head.digest);
-    return work->heads.has_head && work->line.storing && strcmp(work->line.storing, digest.s) == 0;
-}
-
-/* It is what the next one may build on: what changed since its parent is still marked as changed.
- */
-static int record_head(struct checkpoint_work *work, struct err *err)
-{
+    const struct checkpoint_head *own = &work->heads.own;
     char tag[CHECKPOINT_TAG_MAX];
-    struct digest_text digest = digest_format(&work->heads.head.digest);
-    checkpoint_tag_format(&work->heads.head.tag, tag);
+    struct digest_text digest = digest_format(&own->digest);
+    struct digest_text parent = digest_format(&own->parent);
+    checkpoint_tag_format(&own->tag, tag);
     const struct catalog_checkpoint row = {.digest = digest.s,
                                            .volume = work->row.volume.id,
                                            .lineage = work->line.lineage,
-                                           .generation = (int64_t)work->heads.head.generation,
+                                           .generation = (int64_t)own->generation,
                                            .node = (char *)work->node->id,
-                                           .token = (int64_t)work->heads.head.token,
-                                           .parent = (char *)workspace_line_base(&work->line),
+                                           .token = (int64_t)own->token,
+                                           .parent = own->has_parent ? parent.s : NULL,
+                                           .diverged = own->tag.kind == CHECKPOINT_TAG_DIVERGED,
                                            .reason = CATALOG_CHECKPOINT_MANUAL,
                                            .tag = tag,
                                            .durability = CATALOG_PUSHED,
@@ -160,14 +156,14 @@ static int look_at_head(struct checkpoint_work *work, struct err *err)
     struct checkpoint_heads *heads = &work->heads;
     checkpoint_head_free(heads);
     int rc = workspace_line_heads(work->node, work->line.lineage, work->row.volume.id,
-                                  checkpoint_work_ask, work, heads, err);
+                                  work->line.storing, checkpoint_work_ask, work, heads, err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < heads->lost_count; i++)
         tell_lost(work, &heads->lost[i]);
     rc = check_generation(heads, err);
-    if (rc == 0 && is_unrecorded(work))
-        rc = record_head(work, err);
+    if (rc == 0 && heads->has_own)
+        rc = record_own(work, err);
     return rc < 0 ? rc : checkpoint_work_compare(work, heads, &work->diverged, err);
 }
 

@@ -103,15 +103,12 @@ static void make_tag(struct checkpoint_work *work)
 }
 
 /* An attempt before this one, of which nobody heard, comes through at this moment. */
-static int check_late(const struct checkpoint_work *work, const struct checkpoint_heads *heads,
-                      struct err *err)
+static int check_late(const struct checkpoint_heads *heads, struct err *err)
 {
-    struct digest_text head = digest_format(&heads->head.digest);
-    if (!heads->has_head || !work->line.storing || strcmp(head.s, work->line.storing) != 0)
-        return 0;
-    return err_fail(err, ERR_CONFLICT,
-                    "an earlier attempt, which seemed to have failed, was stored "
-                    "meanwhile; the next one goes on from there");
+    return heads->has_own ? err_fail(err, ERR_CONFLICT,
+                                     "an earlier attempt, which seemed to have failed, was stored "
+                                     "meanwhile; the next one goes on from there")
+                          : 0;
 }
 
 /* checkpoint_write.choose: whether the head still is what it was when this began (I8); storing may
@@ -123,10 +120,10 @@ static int choose(void *arg, const struct digest *index, const char **ret_tag, s
     const struct digest_text digest = digest_format(index);
     bool gone_on = false;
     cleanup_checkpoint_heads struct checkpoint_heads now = {.lost = NULL};
-    int rc = workspace_line_heads(work->node, work->line.lineage, volume, checkpoint_work_ask, work,
-                                  &now, err);
+    int rc = workspace_line_heads(work->node, work->line.lineage, volume, work->line.storing,
+                                  checkpoint_work_ask, work, &now, err);
     if (rc == 0)
-        rc = check_late(work, &now, err);
+        rc = check_late(&now, err);
     if (rc == 0)
         rc = checkpoint_work_compare(work, &now, &gone_on, err);
     if (rc == 0)

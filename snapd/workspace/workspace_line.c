@@ -104,14 +104,19 @@ static int believe(void *arg, const struct checkpoint_head *head, struct err *er
 }
 
 int workspace_line_heads(struct node *node, const char *lineage, const char *volume,
-                         remote_progress stop, void *arg, struct checkpoint_heads *ret,
-                         struct err *err)
+                         const char *own, remote_progress stop, void *arg,
+                         struct checkpoint_heads *ret, struct err *err)
 {
+    struct digest digest;
     struct looking looking = {node, lineage, stop, arg};
     cleanup_free char *repository = workspace_line_repository(node, lineage);
     if (!repository)
         return err_errno(err, ENOMEM, "cannot look at the remote");
+    int rc = own ? digest_parse(own, &digest, err) : 0;
+    if (rc < 0)
+        return rc;
     const struct checkpoint_head_options options = {.remote = node->remote,
+                                                    .own = own ? &digest : NULL,
                                                     .repository = repository,
                                                     .volume = volume,
                                                     .stop = stop,

@@ -26,10 +26,11 @@ int workspace_line_open(const struct node *node, const char *lineage, const char
  * no repeat mends. */
 bool workspace_line_is_lost(const struct err *failure);
 /* What the remote has of a volume. Where there is a key, a checkpoint that this node does not know
- * is taken for one only when its signature is right. The caller frees. */
+ * is taken for one only when its signature is right. `own`: the digest
+ * of one that may be there unheard of (heads.own); NULL. The caller frees. */
 int workspace_line_heads(struct node *node, const char *lineage, const char *volume,
-                         remote_progress stop, void *arg, struct checkpoint_heads *ret,
-                         struct err *err);
+                         const char *own, remote_progress stop, void *arg,
+                         struct checkpoint_heads *ret, struct err *err);
 /* The digest of the checkpoint that the next one of a volume stands on: its head, or what it was
  * made of. NULL: it has none. */
 const char *workspace_line_base(const struct catalog_line *line);

@@ -82,7 +82,8 @@ static int look_at_remote(struct job *job, const struct catalog_line *line, cons
                               .until_ns =
                                   clock_now_ns() + (int64_t)WORKSPACE_TOKEN_LOOK_MS * MS_NS};
     struct err why = ERR_INIT;
-    int rc = workspace_line_heads(job_node(job), line->lineage, volume, ask, &waiting, ret, &why);
+    int rc =
+        workspace_line_heads(job_node(job), line->lineage, volume, NULL, ask, &waiting, ret, &why);
     if (rc == 0)
         return 0;
     if (waiting.is_late) {

@@ -85,6 +85,20 @@ def test_token_that_changes_nothing(scratch):
     one.fails(4, "workspace", "checkpoint", "w", says=["token 3", "higher token 6"])
 
 
+def test_killed_with_what_diverged(scratch):
+    """What diverged and was not recorded is known by its digest all the same, and gets into the history."""
+    one, two = twins(scratch, remote_of(scratch, "registry"))
+    change(place(two), 2, files=5, size=30_000)
+    checkpoint(two)
+    change(place(one), 3, files=5, size=30_000)
+    one.stop()
+    killed_at(one, "checkpoint.index-sent", "workspace", "checkpoint", "w", "--key", "k")
+    one.start()
+    one.ok("workspace", "checkpoint", "w", "--key", "k")
+    diverged = [c for c in history(one) if c["diverged"]]
+    check(len(diverged) >= 1 and diverged[-1]["generation"] == 3, f"what is in the history: {history(one)}")
+
+
 def test_token_needs_the_remote(scratch):
     """Who begins with a token wants to know of higher ones; without one nobody asks."""
     remote = remote_of(scratch, "oci")

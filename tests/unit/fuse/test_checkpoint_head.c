@@ -202,6 +202,33 @@ static void test_the_highest_token(void **state)
     assert_int_equal(heads.lost_count, 0);
 }
 
+/* What somebody has stored and does not know of is found wherever it stands. */
+static void test_own(void **state)
+{
+    struct site *site = *state;
+    struct err err = ERR_INIT;
+    struct digest first = put(site, VOLUME "-g1-n", 1, 0, NULL);
+    struct digest own[2] = {put(site, VOLUME "-d5-n", 5, 0, &first),
+                            put(site, VOLUME "-g4-n", 4, 0, &first)};
+    struct digest head = put(site, VOLUME "-g6-other", 6, 0, &first);
+    for (int i = 0; i < 3; i++) {
+        cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
+        const struct checkpoint_head_options options = {.remote = site->remote,
+                                                        .repository = REPO,
+                                                        .volume = VOLUME,
+                                                        .own =
+                                                            i < 2 ? &own[i] : &site->root.digest};
+        ok(checkpoint_head_look(&options, &heads, &err), &err);
+        assert_true(digest_equal(&heads.head.digest, &head));
+        assert_int_equal(heads.has_own, i < 2);
+        if (i < 2) {
+            assert_true(digest_equal(&heads.own.digest, &own[i]));
+            assert_int_equal(heads.own.tag.kind,
+                             i == 0 ? CHECKPOINT_TAG_DIVERGED : CHECKPOINT_TAG_KEPT);
+        }
+    }
+}
+
 static void put_other(struct site *site, const char *tag)
 {
     struct err err = ERR_INIT;
@@ -341,6 +368,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_newest_of_a_node, setup, teardown),
         cmocka_unit_test_setup_teardown(test_several_nodes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_highest_token, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tags_that_lie, setup, teardown),
         cmocka_unit_test_setup_teardown(test_generations_of_strays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_later_version, setup, teardown),

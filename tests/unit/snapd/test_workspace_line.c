@@ -77,7 +77,7 @@ static void expect_lost(struct site *site)
 {
     struct err err = ERR_INIT;
     cleanup_checkpoint_heads struct checkpoint_heads heads = {.lost = NULL};
-    ok(workspace_line_heads(&site->node, VOLUME, VOLUME, NULL, NULL, &heads, &err), &err);
+    ok(workspace_line_heads(&site->node, VOLUME, VOLUME, NULL, NULL, NULL, &heads, &err), &err);
     assert_false(heads.has_head);
     assert_false(heads.has_writer);
     assert_int_equal(heads.lost_count, 1);
@@ -136,7 +136,8 @@ static void test_the_remote_is_away(void **state)
     put_index(site, put_root(site, "{\"format\": 1}"));
     assert_int_equal(unlink(scratch_path(site->scratch, "remote/index.json")), 0);
     scratch_write(site->scratch, "remote/index.json", "{", 1);
-    assert_true(workspace_line_heads(&site->node, VOLUME, VOLUME, NULL, NULL, &heads, &err) < 0);
+    assert_true(workspace_line_heads(&site->node, VOLUME, VOLUME, NULL, NULL, NULL, &heads, &err) <
+                0);
 }
 
 int main(void)
