@@ -158,6 +158,30 @@ bool run_volume_is_fenced(struct node *node, const struct catalog_run *run)
                             volume.state == CATALOG_VOLUME_FENCED));
 }
 
+/* Whether the ext4 is where it shall be, and its row says so: then what is not there is the overlay
+ * at most, which jobs of the run take away and mount again. */
+static int is_ext4_up(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    struct volume_status status = {0};
+    bool mounted = false;
+    if (!row->wanted || row->volume.state != CATALOG_VOLUME_ATTACHED ||
+        row->mount.state != CATALOG_MOUNT_MOUNTED)
+        return 0;
+    int rc = workspace_status(node, row, &status, err);
+    if (rc == 0 && status.attached && !status.dead && !status.detaching)
+        rc = volumes_is_mounted(node->volumes, row->volume.id, row->mount.path, &mounted, err);
+    return rc < 0 ? rc : mounted;
+}
+
+/* That the volume was mounted again is told only when it was. */
+static int stand_up(struct node *node, const struct catalog_workspace *row, struct err *err)
+{
+    int up = is_ext4_up(node, row, err);
+    if (up < 0)
+        return up;
+    return up ? workspace_run_stand(node, row->name, err) : workspace_revive(node, row, NULL, err);
+}
+
 int run_volume_up(struct node *node, const struct catalog_run *run, bool wants_renewal,
                   struct err *err)
 {
@@ -172,7 +196,7 @@ int run_volume_up(struct node *node, const struct catalog_run *run, bool wants_r
     if (rc == 0)
         rc = run_volume_row(node, run->id, &now, err);
     if (rc == 0 && now.volume.state != CATALOG_VOLUME_FENCED)
-        rc = workspace_revive(node, &now, NULL, err);
+        rc = stand_up(node, &now, err);
     return rc < 0 ? rc : 0;
 }
 

@@ -133,6 +133,8 @@ def test_snapshot_reset_rollback(scratch):
     check_equal((read(node, "etc/f"), read(node, "later")), ("one", "changed"), "what it was")
     volume = f"{node.run_dir}/runs/r/volume"
     check_equal((os.listdir(f"{volume}/tmp"), os.path.exists(f"{volume}/.next")), ([], False), "what is left there")
+    events = [event for (event,) in rows(node, "SELECT event FROM events WHERE object = 'run:r'")]
+    check("run-volume-mounted-again" not in events, f"events of a volume that was mounted all the time: {events}")
     check_agreement(node)
 
 
