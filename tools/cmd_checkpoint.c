@@ -21,19 +21,20 @@ static int report_checkpoint(const json_t *result, struct err *err)
         (void)snprintf(frozen, sizeof frozen, ", frozen for %.1f ms",
                        json_number_value(json_object_get(ms, "freeze")) +
                            json_number_value(json_object_get(ms, "frozen")));
+    const char *diverged = json_is_true(json_object_get(result, "diverged"))
+                               ? "  diverged: the remote has what does not come before it"
+                               : "";
     json_int_t generation = json_integer_value(json_object_get(result, "generation"));
     if (json_is_true(json_object_get(result, "unchanged")))
-        return cmd_print(err, "%s  checkpoint %lld  nothing has changed", cmd_text(result, "name"),
-                         (long long)generation);
+        return cmd_print(err, "%s  checkpoint %lld  nothing has changed%s",
+                         cmd_text(result, "name"), (long long)generation, diverged);
     return cmd_print(err, "%s  checkpoint %lld  %s new, %s in all%s%s%s  (cut in %.1f ms%s)",
                      cmd_text(result, "name"), (long long)generation,
                      text_size(json_integer_value(json_object_get(result, "bytes_new"))).s,
                      text_size(json_integer_value(json_object_get(result, "bytes_total"))).s,
-                     json_is_true(json_object_get(result, "diverged"))
-                         ? "  diverged: somebody else has gone on with it"
-                         : "",
+                     diverged,
                      json_is_true(json_object_get(result, "parent_lost"))
-                         ? "  stored as a whole: the remote has lost the one before"
+                         ? "  stored without the one before, which the remote has lost"
                          : "",
                      strcmp(cmd_text(result, "durability"), "verified") == 0 ? "  verified" : "",
                      json_number_value(json_object_get(ms, "cut")), frozen);

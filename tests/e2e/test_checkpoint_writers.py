@@ -97,6 +97,10 @@ def test_killed_with_what_diverged(scratch):
     one.ok("workspace", "checkpoint", "w", "--key", "k")
     diverged = [c for c in history(one) if c["diverged"]]
     check(len(diverged) >= 1 and diverged[-1]["generation"] == 3, f"what is in the history: {history(one)}")
+    one.ok("workspace", "unmount", "w")
+    checkpoint(one)
+    told = one.call("workspace", "checkpoint", "w").out
+    check("nothing has changed" in told and "diverged" in told, f"what is told of one that diverged: {told}")
 
 
 def test_token_needs_the_remote(scratch):
