@@ -152,13 +152,35 @@ int run_volume_harden(const char *path, struct err *err)
     return 0;
 }
 
+/* Whether there is anything of it but rows: a job may have failed before it made the volume. */
+static int find_status(struct node *node, const struct catalog_run *run, struct volume_status *ret,
+                       struct err *err)
+{
+    struct err failure = ERR_INIT;
+    return err_found(err, volumes_status(node->volumes, run->volume, ret, &failure), &failure);
+}
+
+/* What an earlier attempt has attached may have died since, with varved and keeper. */
+static int give_up_dead(struct node *node, const struct catalog_run *run, const char *path,
+                        struct err *err)
+{
+    struct volume_status status = {0};
+    int rc = find_status(node, run, &status, err);
+    if (rc <= 0 || !status.dead)
+        return rc < 0 ? rc : 0;
+    rc = run_volume_unmount(node, run->id, true, err);
+    return rc == 0 ? volumes_abandon(node->volumes, run->volume, path, false, err) : rc;
+}
+
 static int bring_up(struct job *job, const struct catalog_run *run, const char *path,
                     struct err *err)
 {
     struct node *node = job_node(job);
     char name[RUN_VOLUME_NAME_MAX];
     run_volume_name(run->id, name);
-    int rc = workspace_run_prepare(node, name, err);
+    int rc = give_up_dead(node, run, path, err);
+    if (rc == 0)
+        rc = workspace_run_prepare(node, name, err);
     if (rc == 0)
         rc = workspace_bring_up(node, run->volume, path, false, job_is_repeated(job), NULL, err);
     return rc == 0 ? run_volume_harden(path, err) : rc;
@@ -231,14 +253,6 @@ int run_volume_note_removing(struct node *node, const struct catalog_run *run, s
     rc = catalog_volume_set_state(catalog, run->volume, CATALOG_VOLUME_DETACHING, err);
     return rc == 0 ? catalog_mount_set_state(catalog, run->volume, CATALOG_MOUNT_UNMOUNTING, err)
                    : rc;
-}
-
-/* Whether there is anything of it but rows: a job may have failed before it made the volume. */
-static int find_status(struct node *node, const struct catalog_run *run, struct volume_status *ret,
-                       struct err *err)
-{
-    struct err failure = ERR_INIT;
-    return err_found(err, volumes_status(node->volumes, run->volume, ret, &failure), &failure);
 }
 
 bool run_volume_is_hopeless(struct node *node, const struct catalog_run *run)

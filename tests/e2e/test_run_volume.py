@@ -237,6 +237,27 @@ def test_death_of_all_three(scratch):
     check_agreement(node)
 
 
+def test_death_of_all_three_in_a_creation(scratch):
+    """The job gives up what is dead and goes on."""
+    node = scratch.node().start()
+    template(scratch, node)
+    for run_id, point in (("r", "run.volume-mounted"), ("q", "run.mounted")):
+        node.stop()
+        node.start(fault=f"{point}=kill")
+        node.ok("run", "create", "t:1", "--id", run_id, "--size", "64M", "--detach")
+        wait_for(lambda: node.process.poll() is not None, 60, f"the death at {point}")
+        node.kill()
+        send(node.keepers() + node.workers())
+        wait_for(lambda: not node.workers() + node.keepers(), 10, "the end of all")
+        node.start()
+        job = wait_for(lambda: [j for j in node.ok("job", "ls")["jobs"] if j["kind"] == "run.create"
+                                and j["object"] == f"run:{run_id}" and j["state"] in ("done", "failed")], 60, "its end")
+        check_equal((job[0]["state"], job[0]["error"]), ("done", None), f"the creation that was cut at {point}")
+        check_equal((inspect(node, run_id)["state"], read(node, "etc/f", run_id)), ("ready", "one"), point)
+        write(node, "new", run_id=run_id)
+        check_agreement(node)
+
+
 def test_a_volume_that_nobody_can_serve(scratch):
     """Its map is damaged while it is used, and its worker dies: the run says why it is not there, and can be removed;
     with the map back it is as it was."""
