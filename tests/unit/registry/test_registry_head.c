@@ -150,7 +150,10 @@ static void values_that_are_not_needed(void **state)
         struct registry_http_response r = {0};
         static const struct registry_http_response none = {0};
         char line[64];
-        snprintf(line, sizeof line, "%s: a\xe4b\r\n", names[i]);
+        snprintf(line, sizeof line,
+                 "%s: a\xe4"
+                 "b\r\n",
+                 names[i]);
         assert_int_equal(take(&r, line, NULL), 0);
         assert_int_equal(take(&r, long_line(names[i], REGISTRY_HTTP_CHALLENGES_MAX), NULL), 0);
         assert_memory_equal(&r, &none, sizeof r);
