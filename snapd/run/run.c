@@ -10,6 +10,7 @@
 #include "run_switch.h"
 #include "run_volume.h"
 #include "volumes.h"
+#include "wait_stop.h"
 
 #include <fcntl.h>
 
@@ -180,15 +181,6 @@ static int remove_rows(struct node *node, const struct catalog_run *run, const c
     return catalog_end(node->catalog, rc, err);
 }
 
-/* Unmounting first, as others can make it fail, and then the run stays as it was. */
-static int take_away(struct node *node, const struct catalog_run *run, struct err *err)
-{
-    int rc = run_dirs_unmount(node, run, false, err);
-    if (rc == 0)
-        rc = FAULT_POINT("run.unmounted", err);
-    return rc == 0 ? mark_removing(node, run, err) : rc;
-}
-
 /* An unmount would wait for writes that wait themselves; it cannot be refused when these fail. */
 static int take_away_hopeless(struct node *node, const struct catalog_run *run, struct err *err)
 {
@@ -197,6 +189,51 @@ static int take_away_hopeless(struct node *node, const struct catalog_run *run, 
         return rc;
     volumes_cut(node->volumes, run->volume);
     return run_dirs_unmount(node, run, true, err);
+}
+
+struct unmount_wait {
+    struct node *node;
+    const struct catalog_run *run;
+    bool hopeless;
+};
+
+/* wait_stop.ask: the mount is out of sight, so nobody can refuse it any more, and the writes that
+ * it waits for wait themselves. */
+static int ask_hopeless(void *arg, struct err *err)
+{
+    struct unmount_wait *wait = arg;
+    cleanup_run_paths struct run_paths paths = {0};
+    if (!wait->hopeless)
+        wait->hopeless = run_volume_is_hopeless(wait->node, wait->run) &&
+                         run_paths_make(wait->node, wait->run->id, &paths, NULL) == 0 &&
+                         overlay_is_mounted(paths.rootfs, NULL) == 0;
+    return wait->hopeless ? err_fail(err, ERR_CONFLICT, "its volume takes no writes") : 0;
+}
+
+/* 1: it was given up, as what it would write is not wanted, and finds no room. */
+static int unmount_unless_hopeless(struct node *node, const struct catalog_run *run,
+                                   struct err *err)
+{
+    struct unmount_wait wait = {.node = node, .run = run};
+    struct err failure = ERR_INIT;
+    cleanup_wait_stop struct wait_stop stop = {.ask = run->volume ? ask_hopeless : NULL,
+                                               .arg = &wait};
+    wait_stop_begin(&stop);
+    int rc = run_dirs_unmount(node, run, false, &failure);
+    if (rc < 0 && wait.hopeless)
+        return 1;
+    return rc < 0 ? err_pass(err, rc, &failure) : 0;
+}
+
+/* Unmounting first, as others can make it fail, and then the run stays as it was. */
+static int take_away(struct node *node, const struct catalog_run *run, struct err *err)
+{
+    int rc = unmount_unless_hopeless(node, run, err);
+    if (rc == 1)
+        return take_away_hopeless(node, run, err);
+    if (rc == 0)
+        rc = FAULT_POINT("run.unmounted", err);
+    return rc == 0 ? mark_removing(node, run, err) : rc;
 }
 
 int run_discard(struct node *node, const char *id, const char *event, struct err *err)

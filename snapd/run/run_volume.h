@@ -58,7 +58,8 @@ bool run_volume_is_fenced(struct node *node, const struct catalog_run *run);
 /* In the transaction that marks the run as going. */
 int run_volume_note_removing(struct node *node, const struct catalog_run *run, struct err *err);
 /* Takes the volume of a run that is going down, and removes its bytes. The overlay is unmounted.
- * Nothing is written, and nothing waited for that does not answer. Can be repeated. */
+ * One that answers is unmounted in order, which writes what is left; one of which nothing is to be
+ * expected (run_volume_is_hopeless()) is given up. Can be repeated. */
 int run_volume_remove(struct node *node, const struct catalog_run *run, struct err *err);
 /* In the transaction that removes the run's row, after that. */
 int run_volume_note_removed(struct node *node, const struct catalog_run *run, struct err *err);

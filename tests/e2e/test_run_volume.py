@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 
 import harness
@@ -393,6 +394,24 @@ def test_full_host(scratch):
     check(time.monotonic() - start < 60, f"the removal took {time.monotonic() - start} s")
     os.unlink(ballast)
     check_agreement(node)
+
+
+def test_removal_on_a_disk_that_fills(scratch):
+    """What the page cache holds of the run finds no room when it is unmounted: it is not wanted any more."""
+    node, ballast = full_disk(scratch, "600s")
+    free = os.statvfs(os.path.dirname(ballast))
+    run(["fallocate", "-l", str(os.path.getsize(ballast) + free.f_bavail * free.f_frsize - 4 * MIB), ballast])
+    with open(f"{inspect(node)['rootfs']}/more", "wb") as f:
+        f.write(os.urandom(64 * MIB))
+    check_equal(inspect(node)["volume"]["waiting"]["requests"], 0, "writes that wait")
+    room = threading.Timer(30, os.unlink, (ballast,))  # one that waits for it ends, too late
+    room.start()
+    node.ok("run", "rm", "r")
+    room.cancel()
+    check(os.path.exists(ballast), "the removal waited for room")
+    os.unlink(ballast)
+    check_agreement(node)
+    check_equal(os.listdir(f"{node.data}/volumes"), [], "volumes")
 
 
 def test_fenced(scratch):
