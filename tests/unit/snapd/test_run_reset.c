@@ -114,9 +114,9 @@ static void test_an_exchange_that_was_left(void **state)
     run_world_write(world, "run/runs/r1/rootfs/work", "done");
     publish(world, "base:latest");
     cleanup_fd int lock = run_lock_idle(world->node, "r1", NULL);
-    assert_int_equal(run_settle(world->node, "r1", NULL, NULL, NULL), 0);
+    assert_int_equal(run_settle(world->node, "r1", false, NULL, NULL, NULL), 0);
     assert_false(run_world_exists(world, "data/runs/r1/upper/work"));
-    assert_int_equal(run_settle(world->node, "r1", NULL, NULL, NULL), 0);
+    assert_int_equal(run_settle(world->node, "r1", false, NULL, NULL, NULL), 0);
 }
 
 /* When its image goes before it has its place, the run stays what it was. */
