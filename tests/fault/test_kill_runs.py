@@ -88,7 +88,7 @@ def test_rollback(scratch):
 
 
 def test_recover(scratch):
-    kill_at_each_point(scratch, Job(prepare_recover, ready=unmounted, look=is_now("old")), own_of_runs)
+    kill_at_each_point(scratch, Job(prepare_recover, ready=unmounted, look=is_now("old")))
 
 
 if __name__ == "__main__":
