@@ -99,8 +99,7 @@ int cmd_workspace_mount(struct cmd_context *ctx, int argc, const char *const *ar
         {"--token", OPTS_VALUE, &token, "N",
          "fencing token: higher than all that writers of it elsewhere were given"},
         {"--consistency", OPTS_VALUE, &consistency, "none|sync|freeze",
-         "of NAME@now: sync (default) shows all that was written before, none what a power cut "
-         "would leave, freeze what it is while all writers stand still"},
+         "how a view of now is cut, as a checkpoint is (sync)"},
     };
     cleanup_cmd_job struct cmd_job job = {0};
     int rc = cmd_parse_job(ctx, options, ARRAY_SIZE(options), 2, argc, argv, &job, err);

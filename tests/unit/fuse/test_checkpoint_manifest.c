@@ -306,7 +306,7 @@ static const struct {
     {ROOT, "layers", "[]", ERR_DAMAGED},
     {ROOT, "layers/0/mediaType", "\"application/vnd.varve.pack.v1\"", ERR_DAMAGED},
     {ROOT, "layers/0/size", "79", ERR_DAMAGED},
-    {ROOT, "layers/0/size", "196641", ERR_TOO_LARGE},
+    {ROOT, "layers/0/size", "4292649", ERR_TOO_LARGE},
     {PACKS, "artifactType", "\"application/vnd.varve.checkpoint.v1\"", ERR_UNSUPPORTED},
     {PACKS, "artifactType", "\"application/vnd.varve.packs.v2\"", ERR_TOO_NEW},
     {PACKS, "config", NULL, ERR_DAMAGED},
