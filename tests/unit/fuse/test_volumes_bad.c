@@ -187,9 +187,9 @@ static void test_json(void **state)
 {
     struct volumes_site *site = *state;
     create(site);
-    replace_json(site, "\"format\":1", "\"format\":3");
+    replace_json(site, "\"format\":1", "\"format\":4");
     expect_attach(site, ERR_TOO_NEW, SITE_ID);
-    replace_json(site, "\"format\":3", "\"format\":x");
+    replace_json(site, "\"format\":4", "\"format\":x");
     expect_attach(site, ERR_DAMAGED, NULL);
     replace_json(site, "\"format\":x", "\"format\":1");
     replace_json(site, SITE_ID, "0123456789ac");
