@@ -310,9 +310,9 @@ static int push_all(struct push *push, struct err *err)
     if (rc == 0)
         rc = FAULT_POINT("snapshot.blobs-sent", err);
     if (rc == 0)
-        rc = push_manifest(push, err);
+        rc = remote_fail_push(push_manifest(push, err), err);
     if (rc == 0)
-        rc = prove(push, err);
+        rc = remote_fail_push(prove(push, err), err);
     return rc == 0 ? note_places(push, err) : rc;
 }
 
@@ -322,7 +322,7 @@ int push_image(const struct push_image *wanted, struct push_image_result *ret, s
     int rc = push_begin(&push, wanted, err);
     if (rc < 0)
         return rc;
-    rc = remote_fail_push(push_all(&push, err), err);
+    rc = push_all(&push, err);
     count(&push, ret);
     return rc;
 }
